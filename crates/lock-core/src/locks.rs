@@ -1,0 +1,331 @@
+//! The locks of one store, as an application uses them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::claim::Identity;
+use crate::janitor::Janitor;
+use crate::keeper::Keeper;
+use crate::lease::{End, Lease, Shared};
+use crate::options::LockOptions;
+use crate::{
+    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, ListQuery, LockGuard,
+    LockName, LockStatus, Mutex, Page, Result,
+};
+
+/// What all handles of one [`Locks`] share.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) backend: Arc<dyn DistributedLock>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) keeper: Keeper,
+    pub(crate) janitor: Janitor,
+    pub(crate) closed: CancellationToken,
+    identity: Identity,
+    process: u32,
+    next_lease: AtomicU64,
+    acquiring: AtomicUsize,
+    settled: Notify,
+}
+
+impl Core {
+    /// A claim by a new owner.
+    pub(crate) fn claim(&self, name: LockName, options: &LockOptions) -> Claim {
+        let mut claim = Claim::new(name, self.identity.draw(), options.asked_lease());
+        claim.fair = options.fair;
+        claim
+    }
+
+    /// # Errors
+    /// [`ErrorKind::Closed`] after a shutdown and in a fork of the process.
+    pub(crate) fn check_open(&self, op: &'static str) -> Result<()> {
+        if self.closed.is_cancelled() {
+            return Err(self.context(Error::new(ErrorKind::Closed, "these locks were shut down"), op, None));
+        }
+        self.check_process(op)
+    }
+
+    /// # Errors
+    /// [`ErrorKind::Closed`] in a fork of the process: what the parent holds is not the child's to use.
+    pub(crate) fn check_process(&self, op: &'static str) -> Result<()> {
+        if std::process::id() == self.process {
+            return Ok(());
+        }
+        let message = format!("made by process {}, used in a fork of it: connect anew in the fork", self.process);
+        Err(self.context(Error::new(ErrorKind::Closed, message), op, None))
+    }
+
+    /// Counts an acquisition as begun, so that a shutdown waits for its clean-up.
+    pub(crate) fn begin(&self) {
+        self.acquiring.fetch_add(1, Ordering::AcqRel);
+        self.janitor.start();
+    }
+
+    /// Counts it as ended.
+    pub(crate) fn settle(&self) {
+        if self.acquiring.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.settled.notify_waiters();
+        }
+    }
+
+    /// Makes a guard of a grant.
+    pub(crate) fn guard(self: &Arc<Self>, claim: Claim, grant: Grant, options: &LockOptions) -> LockGuard {
+        let id = self.next_lease.fetch_add(1, Ordering::Relaxed);
+        let renew_until = options.hold_for.is_none().then(|| {
+            let longest = options.max_hold.unwrap_or(crate::options::MAX_DURATION * 100);
+            self.clock.now() + longest
+        });
+        let lease = Arc::new(Shared::new(claim, grant, id, renew_until, Arc::clone(&self.clock)));
+        self.keeper.keep(&lease);
+        let guard = LockGuard::new(Lease(lease), Arc::clone(self));
+        // A shutdown may have drained the keeper between the grant and `keep`.
+        if self.closed.is_cancelled() {
+            self.keeper.forget(id);
+            guard.lease().0.end(End::Expired);
+        }
+        guard
+    }
+
+    pub(crate) fn context(&self, error: Error, op: &'static str, name: Option<&LockName>) -> Error {
+        error.with_context(op, self.capabilities.backend, name)
+    }
+}
+
+/// The locks of one store. Cloning is cheap: clones share the connection, the keeper that renews and the janitor that
+/// cleans up.
+///
+/// Both are tasks on the runtime on which a lock was first acquired. That runtime must be running for leases to be
+/// renewed: a thread that blocks a current-thread runtime for longer than a lease loses its locks, and knows it.
+#[derive(Clone)]
+pub struct Locks {
+    core: Arc<Core>,
+    options: LockOptions,
+}
+
+impl Locks {
+    /// The locks of this store, with the defaults: a lease of 30 s (or the shortest the store can give, if that is
+    /// longer), renewed; waits without end; labelled with the program's name.
+    pub fn new(backend: Arc<dyn DistributedLock>) -> Self {
+        let identity = Identity::new(&Identity::default_label()).expect("the default label is a label");
+        let shortest = backend.capabilities().min_lease;
+        let options = LockOptions::default();
+        let options = LockOptions { lease: options.lease.max(shortest), ..options };
+        Self::assemble(backend, identity, options)
+    }
+
+    /// The locks of this store, with other defaults.
+    pub fn builder(backend: Arc<dyn DistributedLock>) -> LocksBuilder {
+        LocksBuilder { backend, label: None, options: LockOptions::default() }
+    }
+
+    fn assemble(backend: Arc<dyn DistributedLock>, identity: Identity, options: LockOptions) -> Self {
+        let clock = backend.clock();
+        let core = Core {
+            capabilities: backend.capabilities(),
+            keeper: Keeper::new(Arc::clone(&backend), Arc::clone(&clock)),
+            janitor: Janitor::new(Arc::clone(&backend), Arc::clone(&clock)),
+            backend,
+            clock,
+            identity,
+            closed: CancellationToken::new(),
+            process: std::process::id(),
+            next_lease: AtomicU64::new(0),
+            acquiring: AtomicUsize::new(0),
+            settled: Notify::new(),
+        };
+        Self { core: Arc::new(core), options }
+    }
+
+    /// A handle for the lock of this name, with these locks' defaults. No I/O; a name that cannot be one is reported
+    /// when the lock is acquired.
+    pub fn mutex(&self, name: &str) -> Mutex {
+        Mutex::new(Arc::clone(&self.core), LockName::new(name), self.options.clone())
+    }
+
+    /// What the store can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.core.capabilities
+    }
+
+    /// The store itself.
+    pub fn backend(&self) -> &Arc<dyn DistributedLock> {
+        &self.core.backend
+    }
+
+    /// Who holds a lock, and who waits for it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for what cannot be a name; else as the store says.
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn inspect(&self, name: &str) -> Result<LockStatus> {
+        let name = LockName::new(name)?;
+        let answer = self.core.backend.inspect(&name).await;
+        answer.map_err(|error| self.core.context(error, "inspect", Some(&name)))
+    }
+
+    /// The locks that are held or waited for, a page at a time.
+    ///
+    /// # Errors
+    /// As the store says.
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn list(&self, query: &ListQuery) -> Result<Page> {
+        let answer = self.core.backend.list(query).await;
+        answer.map_err(|error| self.core.context(error, "list", None))
+    }
+
+    /// Ends the hold on a lock by force, whoever's it is, and answers whose it was. The owner learns of it as a loss, at
+    /// its next renewal at the latest; until then two may believe that they hold the lock.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for what cannot be a name; else as the store says.
+    ///
+    /// # Cancel safety
+    /// Dropped, it may or may not have been done. The same after a lost reply, which is an error.
+    pub async fn evict(&self, name: &str) -> Result<Option<Holder>> {
+        let name = LockName::new(name)?;
+        let answer = self.core.backend.evict(&name).await;
+        answer.map_err(|error| self.core.context(error, "evict", Some(&name)))
+    }
+
+    /// Settings of the store that void a promise.
+    ///
+    /// # Errors
+    /// As the store says.
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn doctor(&self) -> Result<Vec<Finding>> {
+        self.core.backend.doctor().await.map_err(|error| self.core.context(error, "doctor", None))
+    }
+
+    /// Ends these locks, for all clones: every hold is lost at once and released, every acquisition under way ends with
+    /// [`ErrorKind::Closed`], and the store's connections are closed. Reports what could not be released within
+    /// `deadline`; that is free when its lease is over.
+    ///
+    /// # Cancel safety
+    /// Dropped, the releases go on in the background, and it may be called again.
+    pub async fn shutdown(&self, deadline: Duration) -> ShutdownReport {
+        let core = &self.core;
+        core.closed.cancel();
+        for lease in core.keeper.drain() {
+            if lease.end(End::Shutdown).is_none() {
+                core.janitor.release(lease.claim.clone());
+            }
+        }
+        core.janitor.start();
+        let late = core.clock.now() + deadline;
+        let released = async {
+            self.settled().await;
+            core.janitor.idle().await;
+        };
+        tokio::select! {
+            biased;
+            () = released => {}
+            () = core.clock.sleep_until(late) => {}
+        }
+        let unreleased = core.janitor.unfinished();
+        tokio::select! {
+            biased;
+            closed = core.backend.close() => if let Err(error) = closed {
+                tracing::debug!(?error, "the backend did not close cleanly");
+            },
+            () = core.clock.sleep_until(late.max(core.clock.now() + Duration::from_millis(100))) => {}
+        }
+        ShutdownReport { unreleased }
+    }
+
+    /// Ends when no acquisition is under way.
+    async fn settled(&self) {
+        loop {
+            let settled = self.core.settled.notified();
+            tokio::pin!(settled);
+            settled.as_mut().enable();
+            if self.core.acquiring.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            settled.await;
+        }
+    }
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locks").field("backend", &self.core.backend).field("options", &self.options).finish()
+    }
+}
+
+/// What a shutdown could not do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "says which locks are still held in the store"]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// Locks that the store did not confirm as released.
+    pub unreleased: Vec<LockName>,
+}
+
+/// Chooses the defaults of [`Locks`]. They are checked by [`LocksBuilder::build`].
+#[derive(Debug)]
+pub struct LocksBuilder {
+    backend: Arc<dyn DistributedLock>,
+    label: Option<String>,
+    options: LockOptions,
+}
+
+impl LocksBuilder {
+    pub(crate) fn with_options(mut self, options: LockOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// How the application calls itself in the store, before the host's name: 1 to 64 bytes without control characters,
+    /// `@` and `#`.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// See [`Mutex::lease`].
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.options.lease = lease;
+        self
+    }
+
+    /// See [`Mutex::wait`].
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.options.wait = Some(wait);
+        self
+    }
+
+    /// See [`Mutex::max_hold`].
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.options.max_hold = Some(max_hold);
+        self
+    }
+
+    /// See [`Mutex::fair`].
+    pub fn fair(mut self, fair: bool) -> Self {
+        self.options.fair = fair;
+        self
+    }
+
+    /// Checks the choices.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] naming the option that is out of bounds; [`ErrorKind::Unsupported`] where the store cannot
+    /// do it.
+    pub fn build(self) -> Result<Locks> {
+        self.options.check(&self.backend.capabilities())?;
+        let identity = Identity::new(&self.label.unwrap_or_else(Identity::default_label))?;
+        Ok(Locks::assemble(self.backend, identity, self.options))
+    }
+}

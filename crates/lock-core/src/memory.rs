@@ -1,0 +1,166 @@
+//! The in-memory backend, `memory:`: exact, first come, first served, and scriptable, so that an application's own tests
+//! can make it stall, fail, lose a lock or move its time.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+//! use std::{sync::Arc, time::Duration};
+//! use lock_core::{Locks, memory::MemoryLock};
+//!
+//! let store = MemoryLock::new();
+//! let locks = Locks::new(Arc::new(store.clone()));
+//! let guard = locks.mutex("orders/42").lease(Duration::from_millis(300)).lock().await?;
+//! store.script().lose("orders/42");       // as if an operator had evicted it: noticed at the next renewal
+//! guard.lost().await;
+//! # Ok(()) }
+//! ```
+
+mod script;
+mod store;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use script::Faults;
+pub use script::{MemoryScript, Verb};
+use store::Store;
+
+use crate::registry::{BackendFactory, Target};
+use crate::{
+    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, ListQuery, LockName,
+    LockStatus, Page, Renewal, Result, Scope, SystemClock, Unlocked,
+};
+
+/// One client of an in-memory store. A clone is the same client; [`MemoryLock::client`] is another one of the same store.
+#[derive(Clone, Debug)]
+pub struct MemoryLock {
+    store: Arc<Store>,
+    faults: Arc<Faults>,
+}
+
+impl Default for MemoryLock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryLock {
+    /// A store of its own.
+    pub fn new() -> Self {
+        Self::with_clock(Arc::new(SystemClock))
+    }
+
+    /// A store of its own that goes by this clock, for example a [`ManualClock`](crate::ManualClock).
+    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        Self { store: Arc::new(Store::new(clock)), faults: Arc::default() }
+    }
+
+    /// Another client of the same store, with no faults.
+    pub fn client(&self) -> Self {
+        Self { store: Arc::clone(&self.store), faults: Arc::default() }
+    }
+
+    /// What tests do to this client, and to the store behind it.
+    pub fn script(&self) -> MemoryScript {
+        MemoryScript::new(Arc::clone(&self.store), Arc::clone(&self.faults))
+    }
+}
+
+#[async_trait]
+impl DistributedLock for MemoryLock {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            backend: "memory",
+            scope: Scope::Process,
+            fair: true,
+            prompt_loss: false,
+            min_lease: Duration::from_millis(1),
+        }
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(self.store.clock())
+    }
+
+    async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
+        self.faults.request(Verb::TryLock).await?;
+        let answer = self.store.try_lock(claim);
+        self.faults.reply(self.store.clock()).await;
+        Ok(answer)
+    }
+
+    async fn lock(&self, claim: &Claim) -> Result<Grant> {
+        self.faults.request(Verb::Lock).await?;
+        let answer = self.store.lock(claim).await;
+        self.faults.reply(self.store.clock()).await;
+        Ok(answer)
+    }
+
+    async fn unlock(&self, claim: &Claim) -> Result<Unlocked> {
+        self.faults.request(Verb::Unlock).await?;
+        let answer = self.store.unlock(claim);
+        self.faults.reply(self.store.clock()).await;
+        Ok(answer)
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
+        if let Err(error) = self.faults.request(Verb::Renew).await {
+            let kind = error.kind();
+            return claims.iter().map(|_| Err(script::failure(kind))).collect();
+        }
+        let answers = self.store.renew(claims);
+        self.faults.reply(self.store.clock()).await;
+        answers.into_iter().map(Ok).collect()
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockStatus> {
+        self.faults.request(Verb::Inspect).await?;
+        Ok(self.store.inspect(name))
+    }
+
+    async fn list(&self, query: &ListQuery) -> Result<Page> {
+        self.faults.request(Verb::Inspect).await?;
+        Ok(self.store.list(query))
+    }
+
+    async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
+        self.faults.request(Verb::Evict).await?;
+        Ok(self.store.evict(name))
+    }
+
+    async fn doctor(&self) -> Result<Vec<Finding>> {
+        Ok(Vec::new())
+    }
+
+    async fn close(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// `memory:` and `memory:name`: each name is one store of the process, so that two connections to the same URL exclude
+/// each other as they would anywhere else.
+#[derive(Debug)]
+pub(crate) struct MemoryFactory;
+
+static STORES: LazyLock<Mutex<BTreeMap<String, MemoryLock>>> = LazyLock::new(Mutex::default);
+
+#[async_trait]
+impl BackendFactory for MemoryFactory {
+    fn schemes(&self) -> &'static [&'static str] {
+        &["memory"]
+    }
+
+    async fn connect(&self, target: Target) -> Result<Arc<dyn DistributedLock>> {
+        target.params.finish("memory", &[])?;
+        let name = target.url.path()?;
+        if name.starts_with('/') {
+            return Err(Error::new(ErrorKind::Invalid, "memory: takes no path, only a name as in memory:orders"));
+        }
+        // The prefix is a part of the store's name: the same lock under another prefix is another lock.
+        let store = format!("{}\0{name}", target.prefix);
+        let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Arc::new(stores.entry(store).or_default().client()))
+    }
+}

@@ -1,0 +1,243 @@
+//! The store: a map of locks, each with a line.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::{
+    Claim, Clock, Grant, Holder, Instant, ListQuery, LockName, LockStatus, OwnerId, Page, Renewal, StoreToken, Unlocked,
+};
+
+#[derive(Debug)]
+pub(super) struct Store {
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    locks: HashMap<LockName, Lock>,
+    /// One counter for all names: a name that is forgotten when nobody uses it still gets higher tokens later.
+    tokens: u64,
+    /// How far a test has moved the store's time ahead of the clock.
+    ahead: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Lock {
+    holding: Option<Holding>,
+    line: VecDeque<Waiting>,
+}
+
+#[derive(Debug)]
+struct Holding {
+    owner: OwnerId,
+    grant: Grant,
+    since: Instant,
+    /// By the store's time.
+    expires: Instant,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    owner: OwnerId,
+    lease: Duration,
+    granted: Arc<Notify>,
+}
+
+/// The two readings of the time that a verb needs.
+#[derive(Clone, Copy)]
+struct Now {
+    ours: Instant,
+    stores: Instant,
+}
+
+impl State {
+    fn now(&self, clock: &dyn Clock) -> Now {
+        let ours = clock.now();
+        Now { ours, stores: ours + self.ahead }
+    }
+
+    /// The lock of this name as it stands now: what has run out is gone, and the first in line has what is free.
+    fn settle(&mut self, name: &LockName, now: Now) -> Option<&mut Lock> {
+        let lock = self.locks.get_mut(name)?;
+        if lock.holding.as_ref().is_some_and(|holding| holding.expires <= now.stores) {
+            lock.holding = None;
+        }
+        if lock.holding.is_none()
+            && let Some(first) = lock.line.pop_front()
+        {
+            self.tokens += 1;
+            lock.holding = Some(Holding::new(first.owner, self.tokens, first.lease, now));
+            first.granted.notify_one();
+        }
+        if lock.holding.is_none() {
+            self.locks.remove(name);
+            return None;
+        }
+        self.locks.get_mut(name)
+    }
+}
+
+impl Holding {
+    fn new(owner: OwnerId, token: u64, lease: Duration, now: Now) -> Self {
+        let token = StoreToken::new(token).expect("no process counts that far");
+        let grant = Grant { token, valid_until: now.ours + lease };
+        Self { owner, grant, since: now.stores, expires: now.stores + lease }
+    }
+
+    fn holder(&self, now: Now) -> Holder {
+        Holder {
+            owner: self.owner.clone(),
+            held_for: now.stores.saturating_duration_since(self.since),
+            remaining: self.expires.saturating_duration_since(now.stores),
+            token: self.grant.token,
+        }
+    }
+}
+
+impl Store {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, state: Mutex::default() }
+    }
+
+    pub(super) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    fn state(&self) -> (MutexGuard<'_, State>, Now) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = state.now(&*self.clock);
+        (state, now)
+    }
+
+    pub(super) fn try_lock(&self, claim: &Claim) -> Option<Grant> {
+        let (mut state, now) = self.state();
+        if let Some(lock) = state.settle(&claim.name, now) {
+            return lock.grant_of(&claim.owner);
+        }
+        state.tokens += 1;
+        let holding = Holding::new(claim.owner.clone(), state.tokens, claim.lease, now);
+        let grant = holding.grant;
+        state.locks.insert(claim.name.clone(), Lock { holding: Some(holding), line: VecDeque::new() });
+        Some(grant)
+    }
+
+    pub(super) async fn lock(&self, claim: &Claim) -> Grant {
+        if let Some(grant) = self.try_lock(claim) {
+            return grant;
+        }
+        loop {
+            let (granted, expires) = match self.stand_in_line(claim) {
+                Ok(grant) => return grant,
+                Err(waiting) => waiting,
+            };
+            tokio::select! {
+                () = granted.notified() => {}
+                // The holder may never say a word again: then its lease's end is what there is to wait for.
+                () = self.clock.sleep_until(expires) => {}
+            }
+        }
+    }
+
+    /// The grant, or what to wait for.
+    fn stand_in_line(&self, claim: &Claim) -> Result<Grant, (Arc<Notify>, Instant)> {
+        let (mut state, now) = self.state();
+        let ahead = state.ahead;
+        let Some(lock) = state.settle(&claim.name, now) else {
+            drop(state);
+            // Free, with nobody in line: between two looks somebody may have taken it all the same.
+            return self.try_lock(claim).ok_or_else(|| (Arc::default(), now.ours));
+        };
+        if let Some(grant) = lock.grant_of(&claim.owner) {
+            return Ok(grant);
+        }
+        let granted = match lock.line.iter().find(|waiting| waiting.owner == claim.owner) {
+            Some(waiting) => Arc::clone(&waiting.granted),
+            None => {
+                let granted = Arc::new(Notify::new());
+                let waiting = Waiting { owner: claim.owner.clone(), lease: claim.lease, granted: Arc::clone(&granted) };
+                lock.line.push_back(waiting);
+                granted
+            }
+        };
+        let expires = lock.holding.as_ref().map_or(now.stores, |holding| holding.expires);
+        Err((granted, expires.saturating_sub(ahead)))
+    }
+
+    pub(super) fn unlock(&self, claim: &Claim) -> Unlocked {
+        let (mut state, now) = self.state();
+        let Some(lock) = state.settle(&claim.name, now) else { return Unlocked::NotHeld };
+        if lock.grant_of(&claim.owner).is_none() {
+            lock.line.retain(|waiting| waiting.owner != claim.owner);
+            return Unlocked::NotHeld;
+        }
+        lock.holding = None;
+        state.settle(&claim.name, now);
+        Unlocked::Released
+    }
+
+    pub(super) fn renew(&self, claims: &[Claim]) -> Vec<Renewal> {
+        let (mut state, now) = self.state();
+        let mut renew = |claim: &Claim| {
+            let holding = state.settle(&claim.name, now)?.holding.as_mut()?;
+            if holding.owner != claim.owner {
+                return None;
+            }
+            holding.expires = now.stores + claim.lease;
+            holding.grant.valid_until = now.ours + claim.lease;
+            Some(holding.grant.valid_until)
+        };
+        let answer = |claim| renew(claim).map_or(Renewal::NotHeld, |valid_until| Renewal::Held { valid_until });
+        claims.iter().map(answer).collect()
+    }
+
+    pub(super) fn inspect(&self, name: &LockName) -> LockStatus {
+        let (mut state, now) = self.state();
+        let lock = state.settle(name, now);
+        let holder = lock.as_ref().and_then(|lock| lock.holding.as_ref()).map(|holding| holding.holder(now));
+        let waiters = lock.map_or_else(Vec::new, |lock| lock.line.iter().map(|w| w.owner.clone()).collect());
+        LockStatus { name: name.clone(), holder, waiters }
+    }
+
+    pub(super) fn list(&self, query: &ListQuery) -> Page {
+        let names: BTreeMap<LockName, ()> = {
+            let (state, _) = self.state();
+            let wanted = state.locks.keys().filter(|name| name.as_str().starts_with(&query.prefix));
+            wanted.map(|name| (name.clone(), ())).collect()
+        };
+        let after = query.after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let statuses = names.range((after, Bound::Unbounded)).map(|(name, ())| self.inspect(name));
+        let mut statuses = statuses.filter(|status| status.holder.is_some());
+        let locks: Vec<_> = statuses.by_ref().take(query.limit.max(1)).collect();
+        let next = statuses.next().and_then(|_| locks.last().map(|last| last.name.clone()));
+        Page { locks, next }
+    }
+
+    pub(super) fn evict(&self, name: &LockName) -> Option<Holder> {
+        let (mut state, now) = self.state();
+        let evicted = state.settle(name, now)?.holding.take()?;
+        state.settle(name, now);
+        Some(evicted.holder(now))
+    }
+
+    /// Moves the store's time ahead of the clock, as a step of a server's clock does.
+    pub(super) fn advance(&self, duration: Duration) {
+        let (mut state, _) = self.state();
+        state.ahead += duration;
+        let now = state.now(&*self.clock);
+        let names: Vec<_> = state.locks.keys().cloned().collect();
+        for name in names {
+            state.settle(&name, now);
+        }
+    }
+}
+
+impl Lock {
+    fn grant_of(&self, owner: &OwnerId) -> Option<Grant> {
+        self.holding.as_ref().filter(|holding| holding.owner == *owner).map(|holding| holding.grant)
+    }
+}

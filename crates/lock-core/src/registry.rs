@@ -1,0 +1,105 @@
+//! The choice of a backend by the scheme of its URL.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::config::Config;
+use crate::url::{BackendUrl, Params};
+use crate::{DistributedLock, Error, ErrorKind, Locks, Result};
+
+/// Where to connect to: what a factory gets.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Target {
+    /// The backend's URL.
+    pub url: BackendUrl,
+    /// The prefix under which the store keeps the locks: the same name under another prefix is another lock.
+    pub prefix: String,
+    /// The settings that are the backend's own, from the URL and the config. The factory takes what it knows and calls
+    /// [`Params::finish`].
+    pub params: Params,
+}
+
+/// Connects to the stores of some URL schemes.
+#[async_trait]
+pub trait BackendFactory: fmt::Debug + Send + Sync + 'static {
+    /// The schemes, in lower case.
+    fn schemes(&self) -> &'static [&'static str];
+
+    /// Connects, in bounded time.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for a wrong URL or setting, [`ErrorKind::Unavailable`] and [`ErrorKind::Refused`] as the
+    /// store says.
+    async fn connect(&self, target: Target) -> Result<Arc<dyn DistributedLock>>;
+}
+
+/// Maps URL schemes to backends. A value, not a global: each application may have its own.
+#[derive(Clone, Debug)]
+pub struct Registry {
+    built_in: BTreeMap<&'static str, Arc<dyn BackendFactory>>,
+    absent: BTreeMap<&'static str, &'static str>,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Registry {
+    /// A registry that knows `memory:`.
+    pub fn new() -> Self {
+        let mut registry = Self { built_in: BTreeMap::new(), absent: BTreeMap::new() };
+        registry.register(crate::memory::MemoryFactory);
+        registry
+    }
+
+    /// Adds a backend; of two with the same scheme the later one counts.
+    pub fn register(&mut self, factory: impl BackendFactory) -> &mut Self {
+        let factory: Arc<dyn BackendFactory> = Arc::new(factory);
+        for scheme in factory.schemes() {
+            self.built_in.insert(scheme, Arc::clone(&factory));
+        }
+        self
+    }
+
+    /// Says which cargo feature would switch a scheme on that is not built in.
+    pub fn announce(&mut self, scheme: &'static str, feature: &'static str) -> &mut Self {
+        self.absent.insert(scheme, feature);
+        self
+    }
+
+    /// Connects to the backend that the config names, and checks what it requires.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if the backend is not built in, naming the feature to switch on, or lacks what the
+    /// config requires; otherwise as [`BackendFactory::connect`].
+    ///
+    /// # Cancel safety
+    /// Nothing is held yet: a dropped connect leaves nothing behind.
+    pub async fn connect(&self, config: Config) -> Result<Locks> {
+        let (options, target) = config.into_parts()?;
+        let scheme = target.url.scheme();
+        let Some(factory) = self.built_in.get(scheme) else {
+            return Err(self.missing(scheme));
+        };
+        let name = factory.schemes()[0];
+        let backend = factory.connect(target).await.map_err(|error| error.with_context("connect", name, None))?;
+        options.build(backend)
+    }
+
+    fn missing(&self, scheme: &str) -> Error {
+        let message = match self.absent.get(scheme) {
+            Some(feature) => format!("the backend {scheme:?} is not built in: switch on the cargo feature {feature:?}"),
+            None => {
+                let known: Vec<_> = self.built_in.keys().chain(self.absent.keys()).copied().collect();
+                format!("no backend has the scheme {scheme:?}; there are {}", known.join(", "))
+            }
+        };
+        Error::new(ErrorKind::Unsupported, message)
+    }
+}

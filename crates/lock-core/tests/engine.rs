@@ -1,0 +1,272 @@
+//! The engine over the in-memory backend, by a clock that the test moves: exact, without a wait.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::memory::{MemoryLock, Verb};
+use lock_core::{ErrorKind, LeaseState, Locks, ManualClock, Unlocked};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+/// A store, its clock and the locks of one client.
+fn setup() -> (MemoryLock, ManualClock, Locks) {
+    let clock = ManualClock::new();
+    let store = MemoryLock::with_clock(Arc::new(clock.clone()));
+    let locks = Locks::builder(Arc::new(store.clone())).label("test").build().unwrap();
+    (store, clock, locks)
+}
+
+/// Lets every other task of the runtime do what it can.
+async fn settle() {
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn advance(clock: &ManualClock, duration: Duration) {
+    clock.advance(duration);
+    settle().await;
+}
+
+#[tokio::test]
+async fn a_lease_is_renewed_as_long_as_it_is_held() {
+    let (_, clock, locks) = setup();
+    let guard = locks.mutex("a").lock().await.unwrap();
+    for _ in 0..100 {
+        advance(&clock, LEASE / 3).await;
+        assert_eq!(guard.state(), LeaseState::Held);
+    }
+    assert_eq!(guard.unlock().await.unwrap(), Unlocked::Released);
+    assert!(locks.inspect("a").await.unwrap().holder.is_none());
+}
+
+#[tokio::test]
+async fn a_pause_longer_than_the_lease_is_known_at_the_first_question() {
+    let (_, clock, locks) = setup();
+    let guard = locks.mutex("a").lock().await.unwrap();
+    clock.advance(LEASE);
+    // No task has run since.
+    assert!(!guard.is_held());
+    assert_eq!(guard.state(), LeaseState::Lost);
+    settle().await;
+    assert!(!guard.is_held(), "a loss is final, also if a renewal comes through after it");
+    assert_eq!(guard.unlock().await.unwrap(), Unlocked::NotHeld);
+}
+
+#[tokio::test]
+async fn the_holder_is_told_before_the_store_can_grant_to_another() {
+    let (store, clock, locks) = setup();
+    let guard = locks.mutex("a").lock().await.unwrap();
+    let other = Locks::new(Arc::new(store.client()));
+    store.script().stall();
+    advance(&clock, LEASE - Duration::from_millis(1001)).await;
+    assert_eq!(guard.state(), LeaseState::AtRisk);
+    let lost = tokio::spawn({
+        let lease = guard.lease();
+        async move { lease.lost().await }
+    });
+    settle().await;
+    assert!(!lost.is_finished());
+    advance(&clock, Duration::from_millis(2)).await;
+    assert!(lost.is_finished());
+    assert!(other.mutex("a").try_lock().await.unwrap().is_none(), "the store still keeps it");
+    advance(&clock, Duration::from_secs(1)).await;
+    assert!(other.mutex("a").try_lock().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_renewal_that_fails_is_repeated_and_one_that_comes_late_revives_nothing() {
+    let (store, clock, locks) = setup();
+    let guard = locks.mutex("a").lock().await.unwrap();
+    store.script().fail(Verb::Renew, ErrorKind::Unavailable, 1);
+    advance(&clock, LEASE / 3).await;
+    assert_eq!(guard.state(), LeaseState::AtRisk);
+    advance(&clock, Duration::from_secs(1)).await;
+    assert_eq!(guard.state(), LeaseState::Held);
+
+    store.script().stall();
+    advance(&clock, LEASE / 3).await;
+    advance(&clock, LEASE).await;
+    store.script().resume();
+    settle().await;
+    assert_eq!(guard.state(), LeaseState::Lost);
+}
+
+#[tokio::test]
+async fn the_lease_counts_from_the_send_of_a_renewal() {
+    let (store, clock, locks) = setup();
+    let guard = locks.mutex("a").lock().await.unwrap();
+    store.script().delay_replies(Duration::from_secs(9));
+    advance(&clock, LEASE / 3).await; // sent at 10 s
+    advance(&clock, Duration::from_secs(9)).await; // answered at 19 s
+    let remaining = guard.remaining();
+    assert_eq!(remaining, Duration::from_secs(10 + 30 - 19 - 1), "less the margin of a second");
+}
+
+#[tokio::test]
+async fn a_definite_no_is_a_loss_at_once() {
+    let (store, clock, locks) = setup();
+    let guard = locks.mutex("a").lock().await.unwrap();
+    assert!(store.script().lose("a"));
+    advance(&clock, LEASE / 3).await;
+    assert_eq!(guard.state(), LeaseState::Lost);
+    let error = guard.run(async {}).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert_eq!(guard.unlock().await.unwrap(), Unlocked::NotHeld);
+}
+
+#[tokio::test]
+async fn run_drops_the_section_at_the_loss() {
+    let (store, clock, locks) = setup();
+    let guard = locks.mutex("a").lock().await.unwrap();
+    assert_eq!(guard.run(async { 7 }).await.unwrap(), 7);
+    let section = tokio::spawn(async move { guard.run(std::future::pending::<()>()).await });
+    settle().await;
+    store.script().lose("a");
+    advance(&clock, LEASE / 3).await;
+    assert_eq!(section.await.unwrap().unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[tokio::test]
+async fn a_fixed_hold_is_never_renewed_and_a_cap_ends_renewal() {
+    let (_, clock, locks) = setup();
+    let fixed = locks.mutex("fixed").hold_for(Duration::from_secs(10)).lock().await.unwrap();
+    let capped = locks.mutex("capped").max_hold(Duration::from_secs(60)).lock().await.unwrap();
+    for _ in 0..5 {
+        assert!(fixed.is_held());
+        advance(&clock, Duration::from_secs(2)).await;
+    }
+    assert!(!fixed.is_held());
+    for _ in 0..10 {
+        assert!(capped.is_held());
+        advance(&clock, Duration::from_secs(5)).await;
+    }
+    assert!(!capped.is_held());
+}
+
+#[tokio::test]
+async fn the_end_of_a_wait_names_the_holder() {
+    let (_, clock, locks) = setup();
+    let _held = locks.mutex("a").lock().await.unwrap();
+    advance(&clock, Duration::from_secs(2)).await;
+    let waiter = tokio::spawn({
+        let mutex = locks.mutex("a").wait(Duration::from_secs(3));
+        async move { mutex.lock().await }
+    });
+    settle().await;
+    assert_eq!(locks.inspect("a").await.unwrap().waiters.len(), 1);
+    advance(&clock, Duration::from_secs(3)).await;
+    let error = waiter.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert_eq!(error.holder().unwrap().owner.label(), Some("test"));
+    assert!(error.to_string().contains("test@") && error.to_string().contains("5s"), "{error}");
+    assert!(locks.inspect("a").await.unwrap().waiters.is_empty());
+}
+
+#[tokio::test]
+async fn what_is_unknown_is_undone_in_the_background_until_the_store_answers() {
+    let (store, clock, locks) = setup();
+    store.script().fail(Verb::Lock, ErrorKind::Unknown, 1);
+    store.script().fail(Verb::Unlock, ErrorKind::Unavailable, 3);
+    assert_eq!(locks.mutex("a").lock().await.unwrap_err().kind(), ErrorKind::Unknown);
+    settle().await;
+    for _ in 0..3 {
+        advance(&clock, Duration::from_secs(1)).await;
+    }
+    let report = locks.shutdown(Duration::ZERO).await;
+    assert!(report.unreleased.is_empty());
+}
+
+#[tokio::test]
+async fn a_shutdown_loses_releases_and_closes() {
+    let (store, _, locks) = setup();
+    let guard = locks.mutex("a").lock().await.unwrap();
+    let waiter = tokio::spawn({
+        let mutex = locks.mutex("a");
+        async move { mutex.lock().await }
+    });
+    settle().await;
+    let report = locks.shutdown(Duration::from_secs(1)).await;
+    assert!(report.unreleased.is_empty());
+    assert!(!guard.is_held());
+    assert_eq!(waiter.await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(locks.mutex("a").lock().await.unwrap_err().kind(), ErrorKind::Closed);
+    drop(guard);
+    let other = Locks::new(Arc::new(store.client()));
+    assert!(other.mutex("a").try_lock().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_shutdown_reports_what_it_could_not_release() {
+    let (store, clock, locks) = setup();
+    let _guard = locks.mutex("a").lock().await.unwrap();
+    store.script().stall();
+    let shutdown = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.shutdown(Duration::from_secs(2)).await }
+    });
+    settle().await;
+    advance(&clock, Duration::from_secs(2)).await;
+    let unreleased = shutdown.await.unwrap().unreleased;
+    assert_eq!(unreleased.len(), 1);
+    assert_eq!(unreleased[0].as_str(), "a");
+}
+
+#[test]
+fn a_guard_dropped_without_a_runtime_is_released_when_one_runs() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let (store, _, locks) = setup();
+    let guard = runtime.block_on(locks.mutex("a").lock()).unwrap();
+    std::thread::spawn(move || drop(guard)).join().unwrap();
+    runtime.block_on(settle());
+    let other = Locks::new(Arc::new(store.client()));
+    assert!(runtime.block_on(other.mutex("a").try_lock()).unwrap().is_some());
+}
+
+#[test]
+fn the_background_tasks_start_again_on_another_runtime() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let (_, clock, locks) = setup();
+    let first = runtime();
+    let kept = first.block_on(locks.mutex("kept").lock()).unwrap();
+    let dropped = first.block_on(locks.mutex("dropped").lock()).unwrap();
+    drop(first);
+    drop(dropped);
+    let second = runtime();
+    second.block_on(async {
+        let _third = locks.mutex("third").lock().await.unwrap();
+        settle().await;
+        assert!(locks.inspect("dropped").await.unwrap().holder.is_none());
+        for _ in 0..10 {
+            advance(&clock, LEASE / 3).await;
+        }
+        assert!(kept.is_held());
+    });
+}
+
+#[tokio::test]
+async fn dropping_everything_still_releases() {
+    let (store, _, locks) = setup();
+    let guard = locks.mutex("a").lock().await.unwrap();
+    drop(locks);
+    drop(guard);
+    settle().await;
+    assert!(Locks::new(Arc::new(store)).mutex("a").try_lock().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn bad_options_are_named() {
+    let (_, _, locks) = setup();
+    let year = Duration::from_secs(400 * 86_400);
+    for (mutex, named) in [
+        (locks.mutex("a").lease(Duration::ZERO), "lease"),
+        (locks.mutex("a").lease(Duration::MAX), "lease"),
+        (locks.mutex("a").wait(year), "wait"),
+        (locks.mutex("a").hold_for(Duration::ZERO), "hold_for"),
+        (locks.mutex("a").max_hold(year), "max_hold"),
+        (locks.mutex(""), "name"),
+    ] {
+        let error = mutex.try_lock().await.unwrap_err();
+        assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains(named), "{error}");
+    }
+}

@@ -1,0 +1,56 @@
+//! PLACEHOLDER: the manual.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub use lock_core::*;
+#[cfg(feature = "sqlite")]
+pub use lock_sql as sql;
+
+/// The URL of the embedded default: a SQLite file in the user's state folder.
+pub const DEFAULT_URL: &str = "sqlite:";
+
+/// A registry with every backend that is built in. It knows the schemes of those that are not, and which cargo feature
+/// switches them on.
+pub fn registry() -> Registry {
+    let mut registry = Registry::new();
+    for (scheme, feature) in [
+        ("sqlite", "sqlite"),
+        ("redis", "redis"),
+        ("rediss", "redis"),
+        ("unix", "redis"),
+        ("redis+sentinel", "redis"),
+        ("redis+cluster", "redis"),
+        ("zookeeper", "zookeeper"),
+        ("zk", "zookeeper"),
+        ("etcd", "etcd"),
+        ("etcds", "etcd"),
+        ("postgres", "postgres"),
+        ("mysql", "mysql"),
+    ] {
+        registry.announce(scheme, feature);
+    }
+    #[cfg(feature = "sqlite")]
+    registry.register(lock_sql::SqliteFactory);
+    registry
+}
+
+/// Connects to the store of this URL, with every setting from its parameters.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] for a wrong URL or parameter, [`ErrorKind::Unsupported`] for a backend that is not built in
+/// (the error names the feature to switch on), else as the store says.
+pub async fn connect(url: &str) -> Result<Locks> {
+    connect_with(Config::from_url(url)?).await
+}
+
+/// Connects as a config says; without a URL in it, to [`DEFAULT_URL`].
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_with(config: Config) -> Result<Locks> {
+    let config = match config.url() {
+        Some(_) => config,
+        None => config.overlay(Config::from_url(DEFAULT_URL)?),
+    };
+    registry().connect(config).await
+}
