@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
 
-use crate::lease::{End, Shared as Lease, margin};
+use crate::lease::{End, Shared as Lease, Term, margin};
 use crate::worker::Worker;
 use crate::{Clock, DistributedLock, Error, ErrorKind, Instant, Renewal, Result};
 
@@ -81,10 +81,10 @@ impl Keeper {
         Self { shared: Arc::new(shared), worker: Worker::default() }
     }
 
-    /// Watches over a lease from now on.
-    pub(crate) fn keep(&self, lease: &Arc<Lease>) {
+    /// Watches over a lease that holds until `until`, from now on.
+    pub(crate) fn keep(&self, lease: &Arc<Lease>, until: Instant, now: Instant) {
         self.worker.ensure(|| run(Arc::clone(&self.shared)));
-        self.shared.reschedule(lease, self.shared.clock.now());
+        self.shared.schedule(lease, until, now);
     }
 
     /// No longer watches over a lease.
@@ -113,11 +113,13 @@ impl Shared {
     }
 
     /// Puts a lease in its place for its next renewal, or for its end.
-    fn reschedule(&self, lease: &Arc<Lease>, now: Instant) {
-        let Some(until) = lease.until() else { return };
-        let renewal = renewal_time(lease, until, now);
-        let renew = lease.renew_until.is_some_and(|end| renewal < end && until < end);
-        self.insert(lease, if renew { renewal } else { until }, renew);
+    fn schedule(&self, lease: &Arc<Lease>, until: Instant, now: Instant) {
+        let renew = match lease.term {
+            Term::Open => true,
+            Term::Until(end) => until < end,
+            Term::Fixed => false,
+        };
+        self.insert(lease, if renew { renewal_time(lease, until, now) } else { until }, renew);
     }
 
     fn insert(&self, lease: &Arc<Lease>, due: Instant, renew: bool) {
@@ -142,7 +144,7 @@ impl Shared {
             }
             let Some(entry) = state.remove(id) else { continue };
             // Asking is what notices the end of a lease.
-            let Some(until) = entry.lease.until() else { continue };
+            let Some(until) = entry.lease.until(now) else { continue };
             if renew {
                 batch.push(Arc::clone(&entry.lease));
             }
@@ -160,8 +162,8 @@ impl Shared {
             match answers.next() {
                 Some(Ok(Renewal::Held { valid_until })) => {
                     // Released while the renewal was on its way: it stays out.
-                    if lease.confirm(valid_until).is_some() {
-                        self.reschedule(&lease, now);
+                    if let Some(until) = lease.confirm(valid_until) {
+                        self.schedule(&lease, until, now);
                     }
                 }
                 Some(Ok(Renewal::NotHeld)) => {
@@ -175,7 +177,7 @@ impl Shared {
                     });
                     tracing::warn!(name = %lease.claim.name, owner = %lease.claim.owner, ?error, "renewal failed");
                     let pause = (lease.claim.lease / 20).clamp(Duration::from_millis(10), Duration::from_secs(1));
-                    if let Some(until) = lease.until() {
+                    if let Some(until) = lease.until(now) {
                         self.insert(&lease, (now + pause).min(until), true);
                     }
                 }

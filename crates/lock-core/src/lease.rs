@@ -49,9 +49,21 @@ pub(crate) fn margin(lease: Duration) -> Duration {
     (lease / 10).min(Duration::from_secs(1))
 }
 
+/// How long a lease is renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Term {
+    /// As long as it is held.
+    Open,
+    /// Until then, and it is lost then.
+    Until(Instant),
+    /// Never: a fixed hold.
+    Fixed,
+}
+
 /// Until when a hold counts, by what the store granted. The one place where the margin is taken off.
-fn usable(valid_until: Instant, claim: &Claim, renew_until: Option<Instant>) -> Instant {
-    valid_until.saturating_sub(margin(claim.lease)).min(renew_until.unwrap_or(valid_until))
+fn usable(valid_until: Instant, claim: &Claim, term: Term) -> Instant {
+    let until = valid_until.saturating_sub(margin(claim.lease));
+    if let Term::Until(end) = term { until.min(end) } else { until }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -65,27 +77,20 @@ pub(crate) struct Shared {
     pub(crate) token: FencingToken,
     /// The keeper's key for it.
     pub(crate) id: u64,
-    /// Renewed until then; `None` for a fixed hold, which is never renewed.
-    pub(crate) renew_until: Option<Instant>,
+    pub(crate) term: Term,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
     ended: Notify,
 }
 
 impl Shared {
-    pub(crate) fn new(
-        claim: Claim,
-        grant: Grant,
-        id: u64,
-        renew_until: Option<Instant>,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
-        let until = usable(grant.valid_until, &claim, renew_until);
+    pub(crate) fn new(claim: Claim, grant: Grant, id: u64, term: Term, clock: Arc<dyn Clock>) -> Self {
+        let until = usable(grant.valid_until, &claim, term);
         Self {
             token: FencingToken::new(grant.token),
             claim,
             id,
-            renew_until,
+            term,
             clock,
             state: Mutex::new(State::Running { until, at_risk: false }),
             ended: Notify::new(),
@@ -94,9 +99,13 @@ impl Shared {
 
     /// The state as of now: time that has run out is noticed here, whether or not a timer has fired.
     fn state(&self) -> MutexGuard<'_, State> {
+        self.state_at(self.clock.now())
+    }
+
+    fn state_at(&self, now: Instant) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let State::Running { until, .. } = *state
-            && self.clock.now() >= until
+            && now >= until
         {
             self.finish(&mut state, End::Expired);
         }
@@ -139,7 +148,7 @@ impl Shared {
     pub(crate) fn confirm(&self, valid_until: Instant) -> Option<Instant> {
         let mut state = self.state();
         let State::Running { until, .. } = *state else { return None };
-        let until = until.max(usable(valid_until, &self.claim, self.renew_until));
+        let until = until.max(usable(valid_until, &self.claim, self.term));
         *state = State::Running { until, at_risk: false };
         Some(until)
     }
@@ -151,9 +160,9 @@ impl Shared {
         }
     }
 
-    /// Until when it holds, if it still does.
-    pub(crate) fn until(&self) -> Option<Instant> {
-        match *self.state() {
+    /// Until when it holds, if it does at `now`, which is a fresh reading of the clock.
+    pub(crate) fn until(&self, now: Instant) -> Option<Instant> {
+        match *self.state_at(now) {
             State::Running { until, .. } => Some(until),
             State::Ended(_) => None,
         }
@@ -168,18 +177,19 @@ pub struct Lease(pub(crate) Arc<Shared>);
 impl Lease {
     /// Is the lock held at this moment, by the clock? After a pause of any length the first answer is right already.
     pub fn is_held(&self) -> bool {
-        self.0.until().is_some()
+        self.0.until(self.0.clock.now()).is_some()
     }
 
     /// The state at this moment.
     pub fn state(&self) -> LeaseState {
-        match *self.0.state() {
+        let now = self.0.clock.now();
+        match *self.0.state_at(now) {
             State::Ended(_) => LeaseState::Lost,
             State::Running { at_risk: true, .. } => LeaseState::AtRisk,
             State::Running { until, .. } => {
                 // A lease that is renewed in time always has more than a quarter left.
-                let left = until.saturating_duration_since(self.0.clock.now());
-                let renewed = self.0.renew_until.is_some();
+                let left = until.saturating_duration_since(now);
+                let renewed = self.0.term != Term::Fixed;
                 if renewed && left < self.0.claim.lease / 4 { LeaseState::AtRisk } else { LeaseState::Held }
             }
         }
@@ -187,8 +197,8 @@ impl Lease {
 
     /// How long the lock is held from now on, if no renewal comes.
     pub fn remaining(&self) -> Duration {
-        let until = self.0.until();
-        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(self.0.clock.now()))
+        let now = self.0.clock.now();
+        self.0.until(now).map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
     }
 
     /// The fencing token of this acquisition. It stays readable after the loss, so that a late write is refused by what
@@ -216,7 +226,7 @@ impl Lease {
             let ended = self.0.ended.notified();
             // Asked after the notification is armed, so that none falls in between; and by the clock, so that it does
             // not matter whether the keeper still runs.
-            let Some(until) = self.0.until() else { return };
+            let Some(until) = self.0.until(self.0.clock.now()) else { return };
             tokio::select! {
                 () = ended => {}
                 () = self.0.clock.sleep_until(until) => {}

@@ -11,11 +11,11 @@ use tokio_util::sync::CancellationToken;
 use crate::claim::Identity;
 use crate::janitor::Janitor;
 use crate::keeper::Keeper;
-use crate::lease::{End, Lease, Shared};
+use crate::lease::{End, Lease, Shared, Term};
 use crate::options::LockOptions;
 use crate::{
     Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, ListQuery, LockGuard,
-    LockName, LockStatus, Mutex, Page, Result,
+    LockName, LockStatus, Mutex, Page, Result, Scope,
 };
 
 /// What all handles of one [`Locks`] share.
@@ -54,7 +54,8 @@ impl Core {
     /// # Errors
     /// [`ErrorKind::Closed`] in a fork of the process: what the parent holds is not the child's to use.
     pub(crate) fn check_process(&self, op: &'static str) -> Result<()> {
-        if std::process::id() == self.process {
+        // A store inside the process was copied with it: there is nothing that the two could share.
+        if self.capabilities.scope == Scope::Process || std::process::id() == self.process {
             return Ok(());
         }
         let message = format!("made by process {}, used in a fork of it: connect anew in the fork", self.process);
@@ -74,22 +75,33 @@ impl Core {
         }
     }
 
-    /// Makes a guard of a grant.
-    pub(crate) fn guard(self: &Arc<Self>, claim: Claim, grant: Grant, options: &LockOptions) -> LockGuard {
+    /// Makes a guard of a grant, and sees to its renewal; the guard is an error if what it is of is over already.
+    pub(crate) fn guard(
+        self: &Arc<Self>,
+        claim: Claim,
+        grant: Grant,
+        options: &LockOptions,
+    ) -> std::result::Result<LockGuard, LockGuard> {
+        let now = self.clock.now();
+        let term = match (options.hold_for, options.max_hold) {
+            (Some(_), _) => Term::Fixed,
+            (None, Some(longest)) => Term::Until(now + longest),
+            (None, None) => Term::Open,
+        };
         let id = self.next_lease.fetch_add(1, Ordering::Relaxed);
-        let renew_until = options.hold_for.is_none().then(|| {
-            let longest = options.max_hold.unwrap_or(crate::options::MAX_DURATION * 100);
-            self.clock.now() + longest
-        });
-        let lease = Arc::new(Shared::new(claim, grant, id, renew_until, Arc::clone(&self.clock)));
-        self.keeper.keep(&lease);
-        let guard = LockGuard::new(Lease(lease), Arc::clone(self));
-        // A shutdown may have drained the keeper between the grant and `keep`.
-        if self.closed.is_cancelled() {
-            self.keeper.forget(id);
-            guard.lease().0.end(End::Expired);
+        let lease = Arc::new(Shared::new(claim, grant, id, term, Arc::clone(&self.clock)));
+        let until = lease.until(now);
+        if let Some(until) = until {
+            self.keeper.keep(&lease, until, now);
         }
-        guard
+        // A shutdown may have emptied the keeper just before.
+        let closed = self.closed.is_cancelled();
+        if closed {
+            self.keeper.forget(id);
+            lease.end(End::Expired);
+        }
+        let guard = LockGuard::new(Lease(lease), Arc::clone(self));
+        if until.is_some() && !closed { Ok(guard) } else { Err(guard) }
     }
 
     pub(crate) fn context(&self, error: Error, op: &'static str, name: Option<&LockName>) -> Error {

@@ -137,16 +137,17 @@ impl Mutex {
             () = sleep_until(&*core.clock, deadline) => Outcome::TimedOut,
         };
         let error = match outcome {
-            Outcome::Answered(Ok(Some(grant))) => {
-                let guard = core.guard(pending.disarm(), grant, &self.options);
-                if guard.is_held() {
+            Outcome::Answered(Ok(Some(grant))) => match core.guard(pending.disarm(), grant, &self.options) {
+                Ok(guard) => {
                     tracing::debug!(token = %guard.fencing_token(), "granted");
                     return Ok(Attempt::Granted(guard));
                 }
-                let stale = guard.unlock().await;
-                tracing::debug!(?stale, "granted too late");
-                return core.check_open(verb.name()).map(|()| Attempt::TooLate);
-            }
+                Err(over) => {
+                    let released = over.unlock().await;
+                    tracing::debug!(?released, "granted too late");
+                    return core.check_open(verb.name()).map(|()| Attempt::TooLate);
+                }
+            },
             Outcome::Answered(Ok(None)) => {
                 pending.disarm();
                 return Ok(Attempt::Busy);
