@@ -58,9 +58,8 @@ impl Janitor {
     /// Ends when nothing is left to release.
     pub(crate) async fn idle(&self) {
         loop {
+            // Made before the question, so that no notification falls in between.
             let idle = self.shared.idle.notified();
-            tokio::pin!(idle);
-            idle.as_mut().enable();
             if self.shared.state().unfinished.is_empty() {
                 return;
             }

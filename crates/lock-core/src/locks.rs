@@ -178,6 +178,7 @@ impl Locks {
     /// # Cancel safety
     /// Changes nothing.
     pub async fn inspect(&self, name: &str) -> Result<LockStatus> {
+        self.core.check_open("inspect")?;
         let name = LockName::new(name)?;
         let answer = self.core.backend.inspect(&name).await;
         answer.map_err(|error| self.core.context(error, "inspect", Some(&name)))
@@ -191,6 +192,7 @@ impl Locks {
     /// # Cancel safety
     /// Changes nothing.
     pub async fn list(&self, query: &ListQuery) -> Result<Page> {
+        self.core.check_open("list")?;
         let answer = self.core.backend.list(query).await;
         answer.map_err(|error| self.core.context(error, "list", None))
     }
@@ -204,6 +206,7 @@ impl Locks {
     /// # Cancel safety
     /// Dropped, it may or may not have been done. The same after a lost reply, which is an error.
     pub async fn evict(&self, name: &str) -> Result<Option<Holder>> {
+        self.core.check_open("evict")?;
         let name = LockName::new(name)?;
         let answer = self.core.backend.evict(&name).await;
         answer.map_err(|error| self.core.context(error, "evict", Some(&name)))
@@ -217,6 +220,7 @@ impl Locks {
     /// # Cancel safety
     /// Changes nothing.
     pub async fn doctor(&self) -> Result<Vec<Finding>> {
+        self.core.check_open("doctor")?;
         self.core.backend.doctor().await.map_err(|error| self.core.context(error, "doctor", None))
     }
 
@@ -259,9 +263,8 @@ impl Locks {
     /// Ends when no acquisition is under way.
     async fn settled(&self) {
         loop {
+            // Made before the question, so that no notification falls in between.
             let settled = self.core.settled.notified();
-            tokio::pin!(settled);
-            settled.as_mut().enable();
             if self.core.acquiring.load(Ordering::Acquire) == 0 {
                 return;
             }

@@ -129,7 +129,7 @@ impl Mutex {
     /// One claim, from its first byte to a guard or to nothing being left of it.
     async fn attempt(&self, claim: Claim, deadline: Option<Instant>, verb: Verb) -> Result<Attempt> {
         let core = &self.core;
-        let pending = Pending::arm(core, claim);
+        let mut pending = Pending::arm(core, claim);
         let outcome = tokio::select! {
             biased;
             answer = verb.ask(core, &pending.claim) => Outcome::Answered(answer),
@@ -149,11 +149,11 @@ impl Mutex {
                 }
             },
             Outcome::Answered(Ok(None)) => {
-                pending.disarm();
+                pending.armed = false;
                 return Ok(Attempt::Busy);
             }
             Outcome::Answered(Err(error)) if error.is_refused() => {
-                pending.disarm();
+                pending.armed = false;
                 error
             }
             Outcome::Answered(Err(error)) => {
@@ -230,8 +230,8 @@ enum Outcome {
     TimedOut,
 }
 
-/// A claim about which the store may have heard. Armed before the first byte leaves: dropped without having been
-/// settled, it goes to the janitor.
+/// A claim about which the store may have heard. Armed before the first byte leaves: dropped while it is, it goes to the
+/// janitor.
 struct Pending {
     core: Arc<Core>,
     claim: Claim,
@@ -242,12 +242,6 @@ impl Pending {
     fn arm(core: &Arc<Core>, claim: Claim) -> Self {
         core.begin();
         Self { core: Arc::clone(core), claim, armed: true }
-    }
-
-    /// The store's answer is known.
-    fn disarm(mut self) -> Claim {
-        self.armed = false;
-        self.claim.clone()
     }
 
     /// Undoes whatever the store did: here if it answers soon, else in the background.

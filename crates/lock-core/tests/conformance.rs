@@ -1,0 +1,76 @@
+//! The suite on the in-memory backend.
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use conformance_tests::{Fault, Harness, NotOffered, Store};
+use lock_core::memory::{MemoryLock, MemoryScript};
+use lock_core::{DistributedLock, LockName};
+
+conformance_tests::suite!(MemoryHarness);
+
+struct MemoryHarness;
+
+#[async_trait]
+impl Harness for MemoryHarness {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    fn declared(&self) -> &'static [(&'static str, &'static str)] {
+        const PROCESS: &str = "its locks are those of one process";
+        &[
+            ("excl_processes", PROCESS),
+            ("holder_killed", PROCESS),
+            ("waiter_killed", PROCESS),
+            ("fenced_counter_pause", PROCESS),
+            ("lost_after_sigstop", PROCESS),
+            ("torture", PROCESS),
+            ("client_wall_moved", "it reads no wall clock, and one process has only one"),
+            ("writer_stopped", "a stall by its script is without end, so that tests decide when it ends"),
+            ("store_replaced", "a map cannot be replaced"),
+            ("store_down_at_start", "a map is always there"),
+            ("token_range", "its counter cannot be set, and counts all tokens of one process"),
+            ("request_held_back", "store and clients go by one clock and count from the grant itself"),
+            ("foreign_value", "a map of holders holds nothing else"),
+        ]
+    }
+
+    async fn store(&self) -> Box<dyn Store> {
+        Box::new(MemoryStore { store: MemoryLock::new(), clients: Mutex::default() })
+    }
+}
+
+struct MemoryStore {
+    store: MemoryLock,
+    /// A stall is one client's.
+    clients: Mutex<Vec<MemoryScript>>,
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn connect(&self) -> Arc<dyn DistributedLock> {
+        let client = self.store.client();
+        self.clients.lock().unwrap().push(client.script());
+        Arc::new(client)
+    }
+
+    fn url(&self) -> Option<String> {
+        None
+    }
+
+    async fn raw_holder(&self, name: &LockName) -> Option<String> {
+        let status = self.store.inspect(name).await.unwrap();
+        status.holder.map(|holder| holder.owner.as_str().to_owned())
+    }
+
+    async fn inject(&self, fault: Fault) -> Result<(), NotOffered> {
+        match fault {
+            Fault::HoldRequests => self.clients.lock().unwrap().iter().for_each(MemoryScript::stall),
+            Fault::ReleaseRequests => self.clients.lock().unwrap().iter().for_each(MemoryScript::resume),
+            Fault::DeleteHold(name) => drop(self.store.script().lose(name.as_str())),
+            Fault::ReplaceStore | Fault::RaiseToken(..) | Fault::PutForeign(_) => return Err(NotOffered),
+        }
+        Ok(())
+    }
+}
