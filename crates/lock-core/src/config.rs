@@ -322,6 +322,12 @@ mod tests {
     }
 
     #[test]
+    fn a_line_that_is_wrong_is_named_and_not_quoted() {
+        let error = Config::from_toml("lease = '5s'\nurl = redis://u:hunter2@host\n").unwrap_err();
+        assert!(error.to_string().contains("line 2") && !format!("{error:?}").contains("hunter2"), "{error:?}");
+    }
+
+    #[test]
     fn the_upper_layer_wins_and_another_url_drops_the_backends_settings() {
         let below = Config::from_toml("url = 'sqlite:x'\nlease = '5s'\nwait = '1s'\n[backend]\nbusy = '2s'").unwrap();
         let (settings, target) = below.clone().overlay(env(&[("OARLOCK_LEASE", "7s")]).unwrap()).into_parts().unwrap();

@@ -137,17 +137,21 @@ impl Mutex {
             () = sleep_until(&*core.clock, deadline) => Outcome::TimedOut,
         };
         let error = match outcome {
-            Outcome::Answered(Ok(Some(grant))) => match core.guard(pending.disarm(), grant, &self.options) {
-                Ok(guard) => {
-                    tracing::debug!(token = %guard.fencing_token(), "granted");
-                    return Ok(Attempt::Granted(guard));
+            Outcome::Answered(Ok(Some(grant))) => {
+                pending.armed = false;
+                // Until the end of this function it counts as under way: a shutdown meanwhile waits.
+                match core.guard(pending.claim.clone(), grant, &self.options) {
+                    Ok(guard) => {
+                        tracing::debug!(token = %guard.fencing_token(), "granted");
+                        return Ok(Attempt::Granted(guard));
+                    }
+                    Err(over) => {
+                        let released = over.unlock().await;
+                        tracing::debug!(?released, "granted too late");
+                        return core.check_open(verb.name()).map(|()| Attempt::TooLate);
+                    }
                 }
-                Err(over) => {
-                    let released = over.unlock().await;
-                    tracing::debug!(?released, "granted too late");
-                    return core.check_open(verb.name()).map(|()| Attempt::TooLate);
-                }
-            },
+            }
             Outcome::Answered(Ok(None)) => {
                 pending.armed = false;
                 return Ok(Attempt::Busy);

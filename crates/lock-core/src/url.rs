@@ -91,27 +91,31 @@ impl FromStr for BackendUrl {
 
 impl fmt::Display for BackendUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:", self.scheme)?;
-        // Whatever stands before the last @ of the authority may hold a password, also in a URL that does not parse.
-        match self.rest.strip_prefix("//").and_then(|rest| {
-            let end = rest.find('/').unwrap_or(rest.len());
-            // A password with a raw slash in it would end the authority early: look at all of it then.
-            let at = rest[..end].rfind('@').or_else(|| rest.rfind('@'))?;
-            Some((&rest[..at], &rest[at..]))
-        }) {
-            Some((user_info, host)) => {
-                let user = user_info.split_once(':').map_or(user_info, |(user, _)| user);
-                let hidden = if user_info.contains(':') { ":…" } else { "" };
-                write!(f, "//{user}{hidden}{host}")?;
-            }
-            None => f.write_str(&self.rest)?,
-        }
-        if !self.params.0.is_empty() {
-            let keys: Vec<_> = self.params.0.keys().map(|key| format!("{key}=…")).collect();
-            write!(f, "?{}", keys.join("&"))?;
-        }
-        Ok(())
+        write!(f, "{}:{}", self.scheme, without_password(&self.rest))?;
+        if self.params.0.is_empty() { Ok(()) } else { f.write_str("?…") }
     }
+}
+
+/// Leaves out whatever may be a password, also in what is not a URL: somebody may have forgotten to encode a `/`, an `@`
+/// or a `?` in it.
+fn without_password(rest: &str) -> String {
+    let Some(server) = rest.strip_prefix("//") else { return rest.to_owned() };
+    if let Some((user_info, host)) = server.rsplit_once('@') {
+        let (user, password) = user_info.split_once(':').map_or((user_info, ""), |(user, _)| (user, ":…"));
+        return format!("//{user}{password}@{host}");
+    }
+    let authority = server.split('/').next().unwrap_or_default();
+    if authority.split(',').all(is_host) { rest.to_owned() } else { "//…".to_owned() }
+}
+
+/// Is this a host, perhaps with a port, and nothing else?
+fn is_host(text: &str) -> bool {
+    let (host, port) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
+        Some((address, port)) => (address, port.strip_prefix(':')),
+        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+    };
+    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    port.is_none_or(is_port) && !host.contains('@')
 }
 
 impl fmt::Debug for BackendUrl {
@@ -120,7 +124,7 @@ impl fmt::Debug for BackendUrl {
     }
 }
 
-/// Settings by name, each to be taken once; what nobody took is refused. `Debug` shows the names only.
+/// Settings by name, each to be taken once; what nobody took is refused. `Debug` shows how many there are.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Params(pub(crate) BTreeMap<String, String>);
 
@@ -156,6 +160,9 @@ impl Params {
     /// [`ErrorKind::Invalid`], naming what nobody took and what `known` would have been.
     pub fn finish(self, backend: &str, known: &[&str]) -> Result<()> {
         let Some(key) = self.0.keys().next() else { return Ok(()) };
+        // What is no name may be the rest of a password with a `?` in it.
+        let is_name = key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+        let key = if is_name { key } else { "…" };
         let mut names = crate::config::SETTINGS.to_vec();
         names.extend(known);
         Err(Error::new(
@@ -167,7 +174,7 @@ impl Params {
 
 impl fmt::Debug for Params {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
+        write!(f, "Params({})", self.0.len())
     }
 }
 
@@ -199,6 +206,8 @@ mod tests {
             "redis://:hunter2@host",
             "redis://user:hun/ter2@host",
             "redis://u:hunter2@",
+            "redis://u:hunter2?@host",
+            "redis://u:a?hunter2@host",
             "postgres://u:a@hunter2@host/x",
         ] {
             let url = url(text);
@@ -208,6 +217,13 @@ mod tests {
             if let Err(error) = url.server() {
                 assert!(!format!("{error:?}").contains("hunter2"));
             }
+        }
+    }
+
+    #[test]
+    fn what_is_no_secret_is_shown() {
+        for text in ["zookeeper://h1:2181,h2:2181/chroot", "etcd://[::1]:2379", "redis://user@host", "sqlite:/a@b:c"] {
+            assert_eq!(url(text).to_string(), text);
         }
     }
 
