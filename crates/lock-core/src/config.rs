@@ -60,9 +60,11 @@ impl Config {
     /// # Errors
     /// [`ErrorKind::Invalid`], naming the setting that is unknown or wrong.
     pub fn from_toml(text: &str) -> Result<Self> {
-        let table: toml::Table = text
-            .parse()
-            .map_err(|error| Error::new(ErrorKind::Invalid, "the config is not TOML").with_source(error))?;
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+            // The parser's error as a whole quotes the line, and with it perhaps a password.
+            let line = 1 + text[..error.span().map_or(0, |span| span.start)].matches('\n').count();
+            Error::new(ErrorKind::Invalid, format!("line {line} is not TOML: {}", error.message()))
+        })?;
         let mut config = Self::default();
         for (key, value) in table {
             match value {
