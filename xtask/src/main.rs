@@ -1,2 +1,36 @@
-//! placeholder
-fn main() {}
+//! The developer's commands: `cargo xtask test`, `cargo xtask torture BACKEND`.
+#![forbid(unsafe_code)]
+
+mod test;
+mod torture;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// The developer's commands.
+#[derive(Debug, Parser)]
+enum Command {
+    /// Passes all tests, and does what they need beforehand.
+    Test,
+    /// Stops and kills the holders of locks at random, and checks what they saw.
+    Torture(torture::Options),
+}
+
+fn main() -> ExitCode {
+    // The torture's workers are this program, started again.
+    if let Some(code) = conformance_tests::worker_main(&oarlock::registry()) {
+        return code;
+    }
+    let done = match Command::parse() {
+        Command::Test => test::run(),
+        Command::Torture(options) => torture::run(&options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(wrong) => {
+            eprintln!("xtask: {wrong}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,10 +1,15 @@
-//! PLACEHOLDER: the manual.
+#![doc = include_str!("manual.md")]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 pub use lock_core::*;
 #[cfg(feature = "sqlite")]
 pub use lock_sql as sql;
+
+// The example in the README is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
 
 /// The URL of the embedded default: a SQLite file in the user's state folder.
 pub const DEFAULT_URL: &str = "sqlite:";
@@ -25,7 +30,9 @@ pub fn registry() -> Registry {
         ("etcd", "etcd"),
         ("etcds", "etcd"),
         ("postgres", "postgres"),
+        ("postgresql", "postgres"),
         ("mysql", "mysql"),
+        ("mariadb", "mysql"),
     ] {
         registry.announce(scheme, feature);
     }

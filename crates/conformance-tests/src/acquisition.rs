@@ -1,0 +1,179 @@
+//! The events of one acquisition put together, and the questions the oracle asks of it.
+
+use std::collections::HashMap;
+
+use crate::history::{Event, What};
+
+/// One acquisition, from its question to its end.
+#[derive(Clone, Debug)]
+pub(crate) struct Acquisition<'a> {
+    pub(crate) client: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) events: Vec<&'a Event>,
+    pub(crate) asked: u64,
+    pub(crate) lease: u64,
+    pub(crate) watched: bool,
+    /// When it was granted, and with which token.
+    pub(crate) granted: Option<(u64, u64)>,
+    pub(crate) denied: Option<u64>,
+    /// When it failed, and whether it may have been done.
+    failed: Option<(u64, bool)>,
+    /// Until when the client believed to hold, by its last question.
+    pub(crate) until: u64,
+    pub(crate) told: Option<u64>,
+    pub(crate) release: Option<u64>,
+    /// When the release was answered, and whether it was held until then; `None`: with an error.
+    pub(crate) released: Option<(u64, Option<bool>)>,
+    pub(crate) pauses: Pauses,
+}
+
+/// Puts events together, in whatever order they come.
+pub(crate) fn acquisitions(events: &[Event]) -> Vec<Acquisition<'_>> {
+    let mut in_time: Vec<_> = events.iter().collect();
+    in_time.sort_by_key(|event| event.at);
+    let mut all = HashMap::<(&str, u64), Acquisition<'_>>::new();
+    for event in in_time {
+        if let What::Acquire { name, lease, watched } = &event.what {
+            let new = Acquisition {
+                client: &event.client,
+                name,
+                events: vec![event],
+                asked: event.at,
+                lease: *lease,
+                watched: *watched,
+                granted: None,
+                denied: None,
+                failed: None,
+                until: 0,
+                told: None,
+                release: None,
+                released: None,
+                pauses: Pauses::default(),
+            };
+            all.insert((&event.client, event.op), new);
+        } else if let Some(acquisition) = all.get_mut(&(event.client.as_str(), event.op)) {
+            acquisition.add(event);
+        }
+    }
+    all.into_values().collect()
+}
+
+impl<'a> Acquisition<'a> {
+    fn add(&mut self, event: &'a Event) {
+        self.events.push(event);
+        let at = event.at;
+        match event.what {
+            What::Granted { token, until } => {
+                self.granted = Some((at, token));
+                self.until = self.until.max(until);
+            }
+            What::Checked { held: true, until } => self.until = self.until.max(until),
+            What::Denied => self.denied = Some(at),
+            What::Failed { unknown } => self.failed = Some((at, unknown)),
+            What::Told => self.told = Some(at),
+            What::Release => self.release = Some(at),
+            What::Released { held } => self.released = Some((at, Some(held))),
+            What::ReleaseFailed => self.released = Some((at, None)),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn answered(&self) -> u64 {
+        self.granted.map_or(u64::MAX, |(at, _)| at)
+    }
+
+    pub(crate) fn token(&self) -> u64 {
+        self.granted.map_or(0, |(_, token)| token)
+    }
+
+    /// The earliest moment at which the store may have ended this hold: when the client asked for it, or when its time
+    /// was up.
+    pub(crate) fn earliest_end(&self) -> u64 {
+        match (self.release, self.released) {
+            // It says that it had ended before: then it had no right to, before its time was up.
+            (Some(_), Some((_, Some(false)))) | (None, _) => self.until,
+            (Some(release), _) => release.min(self.until),
+        }
+    }
+
+    /// When the client stopped believing that it holds.
+    pub(crate) fn belief_end(&self) -> u64 {
+        let ends = [self.release, self.told, self.pauses.killed];
+        ends.into_iter().flatten().fold(self.until, u64::min)
+    }
+
+    /// The last that is known of it.
+    pub(crate) fn last_sign(&self) -> Option<u64> {
+        self.events.last().map(|event| event.at)
+    }
+
+    /// Until when it may be the reason why another is denied; `None` if it cannot be.
+    pub(crate) fn occupies(&self) -> Option<u64> {
+        if self.denied.is_some() || matches!(self.failed, Some((_, false))) {
+            return None;
+        }
+        let last = self.last_sign().unwrap_or(self.asked);
+        let answered = matches!(self.released, Some((_, Some(_)))) || self.failed.is_some();
+        let last = match (answered, self.told) {
+            (true, _) => last,
+            (false, Some(_)) => last.max(self.until),
+            // Not ended by any answer: it may have gone on until its process died, or for good.
+            (false, None) => last.max(self.until).max(self.pauses.killed.unwrap_or(u64::MAX)),
+        };
+        Some(last.saturating_add(self.lease))
+    }
+
+    /// The stop, longer than the lease, after which the first question was answered "held"; and when that was.
+    pub(crate) fn trusted_after_stop(&self) -> Option<(u64, u64)> {
+        let (granted, _) = self.granted?;
+        self.pauses.stops.iter().find_map(|&(stopped, continued)| {
+            let long = continued.saturating_sub(stopped);
+            if stopped < granted || long <= self.lease {
+                return None;
+            }
+            let first = self.events.iter().find_map(|event| match event.what {
+                What::Checked { held, .. } if event.at > continued => Some((event.at, held)),
+                _ => None,
+            })?;
+            first.1.then_some((long, first.0))
+        })
+    }
+}
+
+/// For which times a client's process was stopped, and when it was killed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pauses {
+    stops: Vec<(u64, u64)>,
+    marks: Vec<(u64, bool)>,
+    pub(crate) killed: Option<u64>,
+}
+
+impl Pauses {
+    pub(crate) fn add(&mut self, at: u64, what: &What) {
+        match what {
+            What::Stopped => self.marks.push((at, true)),
+            What::Continued => self.marks.push((at, false)),
+            _ => self.killed = Some(at),
+        }
+    }
+
+    pub(crate) fn sort(&mut self) {
+        self.marks.sort_unstable();
+        let mut since = None;
+        for &(at, stopped) in &self.marks {
+            if stopped {
+                since = Some(at);
+            } else if let Some(since) = since.take() {
+                self.stops.push((since, at));
+            }
+        }
+        if let (Some(since), Some(killed)) = (since, self.killed) {
+            self.stops.push((since, killed));
+        }
+    }
+
+    /// For how long it was stopped between these two moments.
+    pub(crate) fn within(&self, from: u64, to: u64) -> u64 {
+        self.stops.iter().map(|&(start, end)| end.min(to).saturating_sub(start.max(from))).sum()
+    }
+}

@@ -1,0 +1,69 @@
+//! Tokens: the store's, known at the grant, and of use.
+
+use lock_core::{Fence, FencingToken, StoreToken};
+
+use crate::ctx::{Ctx, LONG, claim, name, take, token_in_store};
+use crate::harness::Fault;
+
+/// 34. The token is known at the grant and stays the same, over renewals and after the loss.
+pub(crate) async fn token_known_at_grant(ctx: Ctx) {
+    let locks = ctx.locks(ctx.lease()).await;
+    let guard = take(&locks, "x").await;
+    let token = guard.fencing_token();
+    tokio::time::sleep(ctx.lease()).await;
+    assert_eq!(guard.fencing_token(), token);
+    let view = guard.lease();
+    guard.unlock().await.unwrap();
+    assert_eq!(view.fencing_token(), token);
+}
+
+/// 35. The token comes from the store: the store has the same, and a client that begins later gets a higher one.
+pub(crate) async fn token_from_store(ctx: Ctx) {
+    let mut last = None;
+    for _ in 0..5 {
+        // A client of its own each time: a counter in the client would begin again.
+        let locks = ctx.locks(LONG).await;
+        let guard = take(&locks, "x").await;
+        let token = guard.fencing_token();
+        assert_eq!(token_in_store(&locks, "x").await, Some(token.store()));
+        assert!(Some(token) > last);
+        last = Some(token);
+        guard.unlock().await.unwrap();
+    }
+}
+
+/// 37. The order of tokens is kept past 2^31, and past 2^53, where a number in floating point would lose it.
+pub(crate) async fn token_range(ctx: Ctx) {
+    let backend = ctx.backend().await;
+    let first = claim("x", LONG);
+    let mut last = backend.try_lock(&first).await.unwrap().unwrap().token;
+    backend.unlock(&first).await.unwrap();
+    for above in [1 << 31, 1 << 53, StoreToken::MAX - 10] {
+        ctx.inject(Fault::RaiseToken(name("x"), above)).await;
+        for _ in 0..3 {
+            let next = claim("x", LONG);
+            let token = backend.try_lock(&next).await.unwrap().unwrap().token;
+            assert!(token.get() > above && token > last, "{token:?} after {last:?}");
+            assert!(i64::from(FencingToken::new(token)) > i64::from(FencingToken::new(last)));
+            assert_eq!(backend.inspect(&name("x")).await.unwrap().holder.unwrap().token, token);
+            last = token;
+            backend.unlock(&next).await.unwrap();
+        }
+    }
+}
+
+/// 38. A resource that checks tokens refuses the older holder's, and names both.
+pub(crate) async fn resource_rejects_stale(ctx: Ctx) {
+    let fence = Fence::new();
+    let (locks, other) = (ctx.locks(LONG).await, ctx.locks(LONG).await);
+    let old = take(&locks, "x").await;
+    fence.check(old.fencing_token().get()).unwrap();
+    other.evict("x").await.unwrap().unwrap();
+    let new = take(&other, "x").await;
+    fence.check(new.fencing_token().get()).unwrap();
+    let stale = fence.check(old.fencing_token().get()).unwrap_err();
+    assert_eq!(stale.presented, old.fencing_token().get());
+    assert_eq!(stale.newest, new.fencing_token().get());
+    let message = stale.to_string();
+    assert!(message.contains(&stale.presented.to_string()) && message.contains(&stale.newest.to_string()));
+}

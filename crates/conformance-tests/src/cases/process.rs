@@ -1,0 +1,191 @@
+//! Processes that die, are stopped, and stores that are not what they were.
+
+use std::time::Duration;
+
+use lock_core::{Config, ErrorKind, Unlocked};
+use nix::sys::signal::Signal;
+
+use crate::ctx::{BOUND, Ctx, LONG, claim, judge_events, none, soon, take, until, waiters};
+use crate::harness::Fault;
+use crate::history::{self, monotonic, nanos};
+use crate::oracle::check_resource;
+use crate::resource::Resource;
+use crate::torture::{self, TortureOptions};
+use crate::worker::{Answer, Order, Worker};
+use crate::workload::Workload;
+
+fn lock() -> Order {
+    Order::Lock { name: "x".into() }
+}
+
+async fn locked(worker: &mut Worker, order: &Order) -> (u64, u64) {
+    match soon("the lock", worker.ask(order)).await.unwrap() {
+        Answer::Locked { token, asked, .. } => (token, asked),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// 2. Four processes, 200 rounds: the history has no fault, and no update is lost.
+pub(crate) async fn excl_processes(ctx: Ctx) {
+    const ROUNDS: u64 = 50;
+    let folder = tempfile::tempdir().unwrap();
+    let clients: Vec<_> = (0..4).map(|number| format!("worker-{number}")).collect();
+    let mut workers = Vec::new();
+    for (seed, client) in (1..).zip(&clients) {
+        workers.push(ctx.worker_on(
+            LONG,
+            Workload {
+                client: client.clone(),
+                folder: folder.path().to_owned(),
+                names: vec!["x".into()],
+                rounds: Some(ROUNDS),
+                seed,
+                section_ms: 10,
+            },
+        ));
+    }
+    for worker in &mut workers {
+        assert!(worker.ended().await.unwrap());
+    }
+    let mut events = Vec::new();
+    for client in &clients {
+        events.extend(history::read(&Workload::history(folder.path(), client)).unwrap());
+    }
+    assert!(judge_events(&events).grants as u64 >= 4 * ROUNDS);
+    let log = Resource::log(&Workload::resource(folder.path(), "x")).unwrap();
+    none(&check_resource(&log));
+    assert_eq!(log.last().unwrap().value, 4 * ROUNDS);
+}
+
+/// 16. `kill -9` of a holder: the next has the lock not before the lease's end, and within it and a second of the death.
+pub(crate) async fn holder_killed(ctx: Ctx) {
+    let lease = ctx.lease();
+    let mut worker = ctx.worker(lease).await;
+    let (token, asked) = locked(&mut worker, &lock()).await;
+    let here = ctx.locks(LONG).await;
+    let waiting = tokio::spawn(async move {
+        let guard = take(&here, "x").await;
+        (guard.fencing_token().get(), monotonic())
+    });
+    tokio::time::sleep(lease / 2).await;
+    let killed = monotonic();
+    worker.kill().await.unwrap();
+    let (next, granted) = waiting.await.unwrap();
+    assert!(next > token);
+    assert!(granted >= asked + nanos(lease), "granted before the lease was over");
+    let took = Duration::from_nanos(granted - killed);
+    assert!(took <= lease + Duration::from_secs(1), "took {took:?}");
+}
+
+/// 17. `kill -9` of a waiter in the line: those behind it are served all the same.
+pub(crate) async fn waiter_killed(ctx: Ctx) {
+    let (here, other) = (ctx.locks(LONG).await, ctx.locks(LONG).await);
+    let guard = take(&here, "x").await;
+    let mut worker = ctx.worker(ctx.lease()).await;
+    worker.tell(&lock()).await.unwrap();
+    let fair = here.capabilities().fair;
+    until("the worker in line", async || !fair || waiters(&**here.backend(), "x").await == 1).await;
+    let behind = tokio::spawn(async move { take(&other, "x").await.unlock().await });
+    until("another in line", async || !fair || waiters(&**here.backend(), "x").await == 2).await;
+    worker.kill().await.unwrap();
+    guard.unlock().await.unwrap();
+    assert_eq!(behind.await.unwrap().unwrap(), Unlocked::Released);
+}
+
+/// 33. A holder is stopped for two leases between its read and its write: the write is refused, for its token is older,
+///     and no update of the next holder is lost.
+pub(crate) async fn fenced_counter_pause(ctx: Ctx) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("counter");
+    let path = file.to_str().unwrap().to_owned();
+    let (mut one, mut other) = (ctx.worker(ctx.lease()).await, ctx.worker(LONG).await);
+    let (old, _) = locked(&mut one, &lock()).await;
+    let read = Order::Read { path: path.clone() };
+    assert_eq!(one.ask(&read).await.unwrap(), Answer::Value(Some(0)));
+    one.signal(Signal::SIGSTOP).unwrap();
+    tokio::time::sleep(ctx.lease() * 2).await;
+    let (new, _) = locked(&mut other, &lock()).await;
+    assert!(new > old);
+    assert_eq!(other.ask(&read).await.unwrap(), Answer::Value(Some(0)));
+    one.signal(Signal::SIGCONT).unwrap();
+    let write = Order::Write { path, value: 1 };
+    assert_eq!(one.ask(&write).await.unwrap(), Answer::Value(None));
+    assert_eq!(other.ask(&write).await.unwrap(), Answer::Value(Some(1)));
+    none(&check_resource(&Resource::log(&file).unwrap()));
+}
+
+/// 44. A holder is stopped for twice its lease: on waking, the first question is answered "not held", and it is told.
+pub(crate) async fn lost_after_sigstop(ctx: Ctx) {
+    let mut worker = ctx.worker(ctx.lease()).await;
+    locked(&mut worker, &lock()).await;
+    assert_eq!(worker.ask(&Order::Check).await.unwrap(), Answer::Checked { held: true });
+    worker.signal(Signal::SIGSTOP).unwrap();
+    tokio::time::sleep(ctx.lease() * 2).await;
+    worker.signal(Signal::SIGCONT).unwrap();
+    assert_eq!(worker.ask(&Order::Check).await.unwrap(), Answer::Checked { held: false });
+    assert_eq!(soon("the loss", worker.ask(&Order::Lost)).await.unwrap(), Answer::Told);
+    assert_eq!(worker.ask(&Order::Unlock).await.unwrap(), Answer::Unlocked { held: false });
+}
+
+/// 80. Something keeps every request in front of the store: an error in bounded time, not a denial and not a wait without
+///     end; and then it works again.
+pub(crate) async fn writer_stopped(ctx: Ctx) {
+    let backend = ctx.backend().await;
+    let held = claim("held", LONG);
+    backend.try_lock(&held).await.unwrap().unwrap();
+    ctx.inject(Fault::HoldRequests).await;
+    let free = claim("free", LONG);
+    for error in [
+        soon("an error", backend.try_lock(&free)).await.unwrap_err(),
+        soon("an error", backend.lock(&free)).await.unwrap_err(),
+        soon("an error", backend.unlock(&held)).await.unwrap_err(),
+        soon("an error", backend.renew(std::slice::from_ref(&held))).await.pop().unwrap().unwrap_err(),
+    ] {
+        assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{error}");
+    }
+    ctx.inject(Fault::ReleaseRequests).await;
+    soon("the release", backend.unlock(&free)).await.unwrap();
+    let mut after = claim("free", LONG);
+    after.fair = true;
+    soon("a grant", backend.lock(&after)).await.unwrap();
+    assert_eq!(soon("a release", backend.unlock(&held)).await.unwrap(), Unlocked::Released);
+}
+
+/// 81. The store is replaced by an empty one: every hold is lost, and told at its next renewal; new locks exclude those
+///     of clients that connect later.
+pub(crate) async fn store_replaced(ctx: Ctx) {
+    let lease = Duration::from_secs(30);
+    let locks = ctx.locks(lease).await;
+    let guard = take(&locks, "x").await;
+    let unlocked = take(&locks, "y").await;
+    ctx.inject(Fault::ReplaceStore).await;
+    assert_eq!(unlocked.unlock().await.unwrap(), Unlocked::NotHeld);
+    tokio::time::timeout(lease / 3 + BOUND, guard.lost()).await.expect("the loss is told");
+    // The old client and a new one see the same store.
+    let later = ctx.locks(LONG).await;
+    let again = take(&locks, "x").await;
+    assert!(later.mutex("x").try_lock().await.unwrap().is_none());
+    assert_eq!(guard.unlock().await.unwrap(), Unlocked::NotHeld);
+    assert!(again.is_held());
+}
+
+/// 82. The store is not there: an error that says so, in bounded time.
+pub(crate) async fn store_down_at_start(ctx: Ctx) {
+    let url = ctx.store().url_of_nothing().expect("a store can be missing, or the case is declared");
+    let connecting = async {
+        let locks = ctx.harness().registry().connect(Config::from_url(&url)?).await?;
+        locks.mutex("x").try_lock().await
+    };
+    let error = soon("an error", connecting).await.map(drop).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Refused | ErrorKind::Invalid), "{error}");
+}
+
+/// 100. A short torture with a fixed seed. `cargo xtask torture` runs longer ones.
+pub(crate) async fn torture(ctx: Ctx) {
+    let mut options = TortureOptions::new(ctx.url());
+    options.duration = Duration::from_secs(12);
+    options.lease = ctx.lease();
+    let report = torture::run(&options).await.unwrap();
+    assert!(report.violations.is_empty(), "{report}");
+    assert!(report.grants > 0 && report.counted > 0 && report.stops > 0 && report.kills > 0, "{report}");
+}

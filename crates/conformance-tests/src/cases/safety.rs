@@ -1,0 +1,200 @@
+//! No two hold at once, and nobody ends another's hold.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lock_core::{ErrorKind, Unlocked};
+use tokio::task::JoinSet;
+
+use crate::ctx::{BOUND, Ctx, LONG, claim, holds, judge, name, soon, take, until, waiters};
+use crate::faulty::{Effect, Verb};
+use crate::harness::Fault;
+use crate::history::Log;
+use crate::recorder::Recorder;
+
+/// 1. Eight tasks of four clients, 512 rounds on a counter that nothing else protects: no update is lost, and the
+///    history has no fault.
+pub(crate) async fn excl_tasks(ctx: Ctx) {
+    const ROUNDS: u64 = 64;
+    let log = Log::in_memory("suite");
+    let counter = Arc::new(AtomicU64::new(0));
+    let mut tasks = JoinSet::new();
+    for client in 0..4 {
+        let locks = ctx.locks(LONG).await;
+        for task in 0..2 {
+            let recorder = Recorder::new(log.client(&format!("{client}.{task}")));
+            let (mutex, counter) = (locks.mutex("x"), Arc::clone(&counter));
+            tasks.spawn(async move {
+                for _ in 0..ROUNDS {
+                    let held = recorder.lock(&mutex, LONG).await.unwrap().unwrap();
+                    let seen = counter.load(Ordering::SeqCst);
+                    tokio::task::yield_now().await;
+                    counter.store(seen + 1, Ordering::SeqCst);
+                    assert!(held.check());
+                    assert_eq!(held.unlock().await.unwrap(), Unlocked::Released);
+                }
+            });
+        }
+    }
+    tasks.join_all().await;
+    assert_eq!(counter.load(Ordering::SeqCst), 8 * ROUNDS);
+    assert_eq!(judge(&log).grants as u64, 8 * ROUNDS);
+}
+
+/// 3. A held lock denies nobody another one.
+pub(crate) async fn excl_two_names(ctx: Ctx) {
+    let (one, other) = (ctx.locks(LONG).await, ctx.locks(LONG).await);
+    let _a = take(&one, "a").await;
+    assert!(other.mutex("b").try_lock().await.unwrap().is_some());
+    assert!(other.mutex("a").try_lock().await.unwrap().is_none());
+}
+
+/// 4. 2000 grants to two clients: the tokens rise and none comes twice (rules T1, T2).
+pub(crate) async fn tokens_rise(ctx: Ctx) {
+    let clients = [ctx.backend().await, ctx.backend().await];
+    let mut last = None;
+    for round in 0..2000 {
+        let claim = claim("x", LONG);
+        let client = &clients[round % 2];
+        let token = client.try_lock(&claim).await.unwrap().unwrap().token;
+        assert!(Some(token) > last, "{token:?} after {last:?} in round {round}");
+        last = Some(token);
+        assert_eq!(client.unlock(&claim).await.unwrap(), Unlocked::Released);
+    }
+}
+
+/// 5. A lock that nobody used for three leases, and whose remains somebody removed, gets a higher token all the same.
+pub(crate) async fn token_survives_idle(ctx: Ctx) {
+    let backend = ctx.backend().await;
+    let first = claim("x", ctx.lease());
+    let before = backend.try_lock(&first).await.unwrap().unwrap().token;
+    backend.unlock(&first).await.unwrap();
+    tokio::time::sleep(ctx.lease() * 3).await;
+    let second = claim("x", ctx.lease());
+    let idle = backend.try_lock(&second).await.unwrap().unwrap().token;
+    assert!(idle > before);
+    ctx.inject(Fault::DeleteHold(name("x"))).await;
+    let removed = ctx.backend().await.try_lock(&claim("x", LONG)).await.unwrap().unwrap().token;
+    assert!(removed > idle, "{removed:?} after {idle:?}");
+}
+
+/// 6. Who does not hold releases nothing: `NotHeld`, and the holder holds.
+pub(crate) async fn unlock_foreign(ctx: Ctx) {
+    let (one, other) = (ctx.backend().await, ctx.backend().await);
+    let holder = claim("x", LONG);
+    one.try_lock(&holder).await.unwrap().unwrap();
+    for client in [&one, &other] {
+        assert_eq!(client.unlock(&claim("x", LONG)).await.unwrap(), Unlocked::NotHeld);
+    }
+    assert!(holds(&*one, &holder).await);
+}
+
+/// 7. A release after the lease is over says so and does not touch the successor.
+pub(crate) async fn unlock_after_expiry(ctx: Ctx) {
+    let (one, other) = (ctx.backend().await, ctx.backend().await);
+    let (late, successor) = (claim("x", ctx.lease()), claim("x", LONG));
+    one.try_lock(&late).await.unwrap().unwrap();
+    soon("the lease's end", other.lock(&successor)).await.unwrap();
+    assert_eq!(one.unlock(&late).await.unwrap(), Unlocked::NotHeld);
+    assert!(holds(&*other, &successor).await);
+}
+
+/// 8. The answer to a release is lost, a successor is granted, the release is repeated: the successor holds.
+pub(crate) async fn unlock_retry(ctx: Ctx) {
+    let (faulty, locks) = ctx.faulty(LONG).await;
+    let other = ctx.backend().await;
+    let guard = take(&locks, "x").await;
+    faulty.once(Verb::Unlock, Effect::LoseReply);
+    assert_eq!(guard.unlock().await.unwrap_err().kind(), ErrorKind::Unknown);
+    let successor = claim("x", LONG);
+    soon("the released lock", other.lock(&successor)).await.unwrap();
+    until("the repeated release", async || faulty.calls(Verb::Unlock) >= 2).await;
+    // A second one that comes later still.
+    assert!(holds(&*other, &successor).await);
+    assert!(locks.shutdown(BOUND).await.unreleased.is_empty());
+    assert!(holds(&*other, &successor).await);
+}
+
+/// 9. A request is held up on its way, its caller gives up and releases: once that is answered, nothing of it is left,
+///    and nothing comes later.
+pub(crate) async fn late_acquire_lands(ctx: Ctx) {
+    let (backend, other) = (ctx.backend().await, ctx.backend().await);
+    for waits in [false, true] {
+        let late = claim("x", LONG);
+        ctx.inject(Fault::HoldRequests).await;
+        let attempt = tokio::spawn({
+            let (backend, late) = (Arc::clone(&backend), late.clone());
+            async move {
+                if waits {
+                    drop(backend.lock(&late).await);
+                } else {
+                    drop(backend.try_lock(&late).await);
+                }
+            }
+        });
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        attempt.abort();
+        let _ = attempt.await;
+        let release = tokio::spawn({
+            let (backend, late) = (Arc::clone(&backend), late.clone());
+            async move { backend.unlock(&late).await }
+        });
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        ctx.inject(Fault::ReleaseRequests).await;
+        soon("the release", release).await.unwrap().unwrap();
+        for _ in 0..20 {
+            assert_eq!(ctx.store().raw_holder(&late.name).await, None);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let next = claim("x", LONG);
+        other.try_lock(&next).await.unwrap().unwrap();
+        other.unlock(&next).await.unwrap();
+    }
+}
+
+/// 10. The answer to an acquisition is lost: that is `Unknown`, and the lock is free again long before its lease's end.
+pub(crate) async fn acquire_answer_lost(ctx: Ctx) {
+    let (faulty, locks) = ctx.faulty(LONG).await;
+    let other = ctx.locks(LONG).await;
+    faulty.once(Verb::TryLock, Effect::LoseReply);
+    assert_eq!(locks.mutex("x").try_lock().await.unwrap_err().kind(), ErrorKind::Unknown);
+    take(&other, "x").await.unlock().await.unwrap();
+    faulty.once(Verb::Lock, Effect::LoseReply);
+    assert_eq!(locks.mutex("x").lock().await.unwrap_err().kind(), ErrorKind::Unknown);
+    take(&other, "x").await.unlock().await.unwrap();
+    // And when the clean-up's first tries are lost as well.
+    faulty.once(Verb::Lock, Effect::LoseReply);
+    faulty.once(Verb::Unlock, Effect::Refuse);
+    faulty.once(Verb::Unlock, Effect::Refuse);
+    assert_eq!(locks.mutex("x").lock().await.unwrap_err().kind(), ErrorKind::Unknown);
+    take(&other, "x").await.unlock().await.unwrap();
+}
+
+/// 11. A request that comes twice is one grant: the same token, and one release ends it.
+pub(crate) async fn dup_request(ctx: Ctx) {
+    let (one, other) = (ctx.backend().await, ctx.backend().await);
+    let twice = claim("x", LONG);
+    let first = one.try_lock(&twice).await.unwrap().unwrap();
+    let again = one.try_lock(&twice).await.unwrap().unwrap();
+    let waited = soon("a lock that is held already", one.lock(&twice)).await.unwrap();
+    assert_eq!([first.token; 2], [again.token, waited.token]);
+    assert!(again.valid_until <= one.clock().now() + LONG);
+    assert_eq!(one.unlock(&twice).await.unwrap(), Unlocked::Released);
+    assert_eq!(one.unlock(&twice).await.unwrap(), Unlocked::NotHeld);
+    assert!(other.try_lock(&claim("x", LONG)).await.unwrap().is_some());
+}
+
+/// 12. A try for a held lock is denied, does not wait, and leaves nothing behind.
+pub(crate) async fn try_lock_denied(ctx: Ctx) {
+    let (one, other) = (ctx.backend().await, ctx.backend().await);
+    let holder = claim("x", LONG);
+    one.try_lock(&holder).await.unwrap().unwrap();
+    for _ in 0..20 {
+        assert_eq!(soon("the denial", other.try_lock(&claim("x", LONG))).await.unwrap(), None);
+    }
+    assert_eq!(waiters(&*one, "x").await, 0);
+    assert!(holds(&*one, &holder).await);
+    one.unlock(&holder).await.unwrap();
+    assert!(one.try_lock(&claim("x", LONG)).await.unwrap().is_some());
+}

@@ -1,0 +1,223 @@
+//! A backend that misbehaves to order, around any other: what a network and a busy server do to requests and replies.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::{
+    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Instant, ListQuery,
+    LockName, LockStatus, Page, Renewal, Result, Unlocked,
+};
+use tokio::sync::watch;
+
+/// The verbs that can misbehave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// `try_lock`.
+    TryLock,
+    /// `lock`.
+    Lock,
+    /// `unlock`.
+    Unlock,
+    /// `renew`.
+    Renew,
+}
+
+impl Verb {
+    const ALL: [Self; 4] = [Self::TryLock, Self::Lock, Self::Unlock, Self::Renew];
+}
+
+/// What happens to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing.
+    Pass,
+    /// It fails before anything is sent: `Unavailable`.
+    Refuse,
+    /// It is sent and done, and the reply is lost: `Unknown`, at once.
+    LoseReply,
+    /// It is sent and done, and the reply comes so much later.
+    DelayReply(Duration),
+    /// It vanishes: nothing is done, and after [`Faulty::CUT`] it is `Unknown`, as a backend that bounds its requests
+    /// has to say.
+    Cut,
+    /// The backend has a bug and panics.
+    Panic,
+}
+
+/// A backend that misbehaves to order. Clones are the same one. Its clock can be moved ahead of the real one.
+#[derive(Clone, Debug)]
+pub struct Faulty(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    inner: Arc<dyn DistributedLock>,
+    plan: Mutex<[Plan; 4]>,
+    clock: Arc<Skewed>,
+}
+
+#[derive(Debug, Default)]
+struct Plan {
+    standing: Option<Effect>,
+    next: VecDeque<Effect>,
+    calls: usize,
+}
+
+impl Faulty {
+    /// How long a request that vanished is waited for.
+    pub const CUT: Duration = Duration::from_secs(1);
+
+    /// Around this backend, behaving well until told otherwise.
+    pub fn new(inner: Arc<dyn DistributedLock>) -> Self {
+        let clock = Arc::new(Skewed { inner: inner.clock(), ahead: watch::Sender::default() });
+        Self(Arc::new(State { inner, plan: Mutex::default(), clock }))
+    }
+
+    /// As a backend.
+    pub fn backend(&self) -> Arc<dyn DistributedLock> {
+        Arc::new(self.clone())
+    }
+
+    /// From now on, this happens to every call of the verb.
+    pub fn always(&self, verb: Verb, effect: Effect) {
+        self.plan()[verb as usize].standing = Some(effect);
+    }
+
+    /// From now on, this happens to every call.
+    pub fn everything(&self, effect: Effect) {
+        Verb::ALL.into_iter().for_each(|verb| self.always(verb, effect));
+    }
+
+    /// This happens to the next call of the verb that has nothing planned, once.
+    pub fn once(&self, verb: Verb, effect: Effect) {
+        self.plan()[verb as usize].next.push_back(effect);
+    }
+
+    /// How often the verb was called.
+    pub fn calls(&self, verb: Verb) -> usize {
+        self.plan()[verb as usize].calls
+    }
+
+    /// Moves the clock that the core sees ahead of the one the backend counts by.
+    pub fn advance_clock(&self, by: Duration) {
+        self.0.clock.ahead.send_modify(|ahead| *ahead += by);
+    }
+
+    fn plan(&self) -> MutexGuard<'_, [Plan; 4]> {
+        self.0.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn effect(&self, verb: Verb) -> Effect {
+        let plan = &mut self.plan()[verb as usize];
+        plan.calls += 1;
+        plan.next.pop_front().or(plan.standing).unwrap_or(Effect::Pass)
+    }
+
+    /// What happens to one call.
+    async fn call<T>(&self, verb: Verb, call: impl Future<Output = Result<T>>) -> Result<T> {
+        match self.effect(verb) {
+            Effect::Pass => call.await,
+            Effect::Refuse => Err(Error::new(ErrorKind::Unavailable, "the test refuses this request")),
+            Effect::LoseReply => {
+                call.await?;
+                Err(lost())
+            }
+            Effect::DelayReply(delay) => {
+                let answer = call.await;
+                tokio::time::sleep(delay).await;
+                answer
+            }
+            Effect::Cut => {
+                tokio::time::sleep(Self::CUT).await;
+                Err(lost())
+            }
+            Effect::Panic => panic!("the test makes {verb:?} panic"),
+        }
+    }
+}
+
+fn lost() -> Error {
+    Error::new(ErrorKind::Unknown, "the test loses this reply")
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl DistributedLock for Faulty {
+    fn capabilities(&self) -> Capabilities {
+        self.0.inner.capabilities()
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.0.clock) as Arc<dyn Clock>
+    }
+
+    async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
+        self.call(Verb::TryLock, self.0.inner.try_lock(claim)).await
+    }
+
+    async fn lock(&self, claim: &Claim) -> Result<Grant> {
+        self.call(Verb::Lock, self.0.inner.lock(claim)).await
+    }
+
+    async fn unlock(&self, claim: &Claim) -> Result<Unlocked> {
+        self.call(Verb::Unlock, self.0.inner.unlock(claim)).await
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
+        let all = async { Ok(self.0.inner.renew(claims).await) };
+        match self.call(Verb::Renew, all).await {
+            Ok(answers) => answers,
+            // An error cannot be cloned: the same one again for each claim.
+            Err(error) => {
+                claims.iter().map(|_| Err(Error::new(error.kind(), "the test spoils this renewal"))).collect()
+            }
+        }
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockStatus> {
+        self.0.inner.inspect(name).await
+    }
+
+    async fn list(&self, query: &ListQuery) -> Result<Page> {
+        self.0.inner.list(query).await
+    }
+
+    async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
+        self.0.inner.evict(name).await
+    }
+
+    async fn doctor(&self) -> Result<Vec<Finding>> {
+        self.0.inner.doctor().await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.0.inner.close().await
+    }
+}
+
+/// A clock that is ahead of another.
+#[derive(Debug)]
+struct Skewed {
+    inner: Arc<dyn Clock>,
+    ahead: watch::Sender<Duration>,
+}
+
+#[async_trait]
+impl Clock for Skewed {
+    fn now(&self) -> Instant {
+        self.inner.now() + *self.ahead.borrow()
+    }
+
+    async fn sleep_until(&self, at: Instant) {
+        let mut ahead = self.ahead.subscribe();
+        loop {
+            let by = *ahead.borrow_and_update();
+            tokio::select! {
+                () = self.inner.sleep_until(at.saturating_sub(by)) => return,
+                // The sender lives as long as `self`.
+                _ = ahead.changed() => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What a backend's author provides: how to make a fresh store, and ways to break it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lock_core::{DistributedLock, LockName, Registry};
+
+/// One backend as the suite sees it. Every case gets a [`Store`] of its own.
+#[async_trait]
+pub trait Harness: Send + Sync + 'static {
+    /// The backend's name. Its trials are called `name::case`.
+    fn name(&self) -> &'static str;
+
+    /// The cases that this backend does not pass, each with the reason. They are listed with it, not left out.
+    fn declared(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+
+    /// The registry by which a worker process connects to [`Store::url`].
+    fn registry(&self) -> Registry {
+        Registry::new()
+    }
+
+    /// Makes a fresh, empty store. What cannot be made panics: a server that is missing is a failure.
+    async fn store(&self) -> Box<dyn Store>;
+}
+
+/// A store, its clients and the ways to break it. Dropping it removes it.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// A new client, independent of all others.
+    async fn connect(&self) -> Arc<dyn DistributedLock>;
+
+    /// How another process connects to the same store; `None` if none can.
+    fn url(&self) -> Option<String>;
+
+    /// The URL of a store of this kind that is not there; `None` if it always is.
+    fn url_of_nothing(&self) -> Option<String> {
+        None
+    }
+
+    /// The whole owner id that the store keeps for this lock, read by other means than the backend under test.
+    async fn raw_holder(&self, name: &LockName) -> Option<String>;
+
+    /// Does this to the store, and answers [`NotOffered`] if it has no way to: then the cases that need it have to be
+    /// [declared](Harness::declared).
+    async fn inject(&self, fault: Fault) -> Result<(), NotOffered>;
+}
+
+/// What can be done to a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// From now on requests wait in front of the store, neither done nor answered.
+    HoldRequests,
+    /// The requests that wait go on, in their order, and later ones do not wait.
+    ReleaseRequests,
+    /// Somebody removes whatever the store keeps of this lock, with the store's own tools and without waking anybody.
+    DeleteHold(LockName),
+    /// Everything the store keeps is replaced by an empty store, under the feet of those connected.
+    ReplaceStore,
+    /// The lock's next token will be above this number.
+    RaiseToken(LockName, u64),
+    /// Something that is no lock of ours is put at the lock's place.
+    PutForeign(LockName),
+}
+
+/// The harness has no way to do this to its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotOffered;

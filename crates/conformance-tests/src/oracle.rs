@@ -1,0 +1,305 @@
+//! Judges a history: did the locks keep their promises?
+//!
+//! The rules, for the acquisitions of one name. `ret` is when a grant was answered, `until` the end of what the client
+//! believed at its last question, before any release, loss or death of its process:
+//!
+//! - **T1** Tokens are unique. **T2** A grant that was asked for after another was answered has a higher token.
+//! - **S0** The grants, in the order of their tokens, fit one after the other: each somewhere between its question and
+//!   its answer, and none before the one before it was released or had run out. (Tokens fix the only order possible, so
+//!   placing each as early as it can be is exact.) An operator's eviction ends a hold too.
+//! - **B1** No two clients believe to hold at the same time.
+//! - **D1** Who was denied was denied for a reason: somebody held, or asked, at that time or shortly before.
+//! - **R1** A release that says "was held until now" comes before the next grant; one that says "was lost before" comes
+//!   after the end of what the client believed.
+//! - **N1** Who loses a lock is told in time, not counting the time for which its process was stopped.
+//! - **N2** After a stop that was longer than the lease, the first question is answered "not held".
+//!
+//! And for a resource's own log, in its order, see [`check_resource`]: **F1** tokens of what was let in never fall,
+//! **F2** no update is lost.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::time::Duration;
+
+use crate::acquisition::{Acquisition, Pauses, acquisitions};
+use crate::history::{Event, What, nanos};
+use crate::resource::{Access, Kind};
+
+/// What the clock of a busy machine may cost, where a rule speaks of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Tolerance {
+    /// N1: how late a loss may be told. `None`: nobody was listening.
+    pub notice: Option<Duration>,
+    /// D1: for how long after its lease a hold may still cause denials.
+    pub grace: Duration,
+}
+
+/// A promise that was broken.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// The rule.
+    pub rule: &'static str,
+    /// What is wrong.
+    pub what: String,
+    /// The events of those involved, in the order of time; empty for the rules of a resource.
+    pub events: Vec<Event>,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.rule, self.what)?;
+        for event in &self.events {
+            write!(f, "\n    {:>16} ns  {} #{}  {:?}", event.at, event.client, event.op, event.what)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the oracle says of a history.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// How many grants there were.
+    pub grants: usize,
+    /// How many times somebody was denied.
+    pub denials: usize,
+    /// How many holders were told of a loss.
+    pub losses: usize,
+    /// How late, at worst, after the end of what the client believed.
+    pub worst_notice: Duration,
+    /// What was broken; empty if nothing.
+    pub violations: Vec<Violation>,
+}
+
+/// Judges a history, in O(n log n) of its events, which may come in any order.
+pub fn check(events: &[Event], tolerance: Tolerance) -> Verdict {
+    let mut verdict = Verdict::default();
+    let mut pauses = HashMap::<&str, Pauses>::new();
+    let mut evictions = HashMap::<&str, Vec<u64>>::new();
+    for event in events {
+        match &event.what {
+            What::Stopped | What::Continued | What::Killed => {
+                pauses.entry(&event.client).or_default().add(event.at, &event.what);
+            }
+            What::Evict { name } => evictions.entry(name).or_default().push(event.at),
+            _ => {}
+        }
+    }
+    pauses.values_mut().for_each(Pauses::sort);
+    let mut by_name = BTreeMap::<&str, Vec<Acquisition<'_>>>::new();
+    for mut acquisition in acquisitions(events) {
+        acquisition.pauses = pauses.get(acquisition.client).cloned().unwrap_or_default();
+        by_name.entry(acquisition.name).or_default().push(acquisition);
+    }
+    for (name, all) in by_name {
+        let mut evicted = evictions.remove(name).unwrap_or_default();
+        evicted.sort_unstable();
+        Name { all, evicted, tolerance, verdict: &mut verdict }.judge();
+    }
+    verdict
+}
+
+/// Everything about one name.
+struct Name<'a, 'v> {
+    all: Vec<Acquisition<'a>>,
+    evicted: Vec<u64>,
+    tolerance: Tolerance,
+    verdict: &'v mut Verdict,
+}
+
+impl<'a> Name<'a, '_> {
+    fn judge(&mut self) {
+        let mut grants: Vec<_> = self.all.iter().filter(|a| a.granted.is_some()).cloned().collect();
+        self.verdict.grants += grants.len();
+        self.beliefs(&mut grants);
+        self.later_tokens(&mut grants);
+        grants.sort_by_key(|grant| (grant.token(), grant.asked));
+        self.unique_tokens(&grants);
+        self.lease_mutex(&grants);
+        self.releases(&grants);
+        self.notices(&grants);
+        self.denials();
+    }
+
+    fn broken(&mut self, rule: &'static str, what: String, involved: &[&Acquisition<'a>]) {
+        let mut events: Vec<Event> =
+            involved.iter().flat_map(|a| a.events.iter().map(|event| (*event).clone())).collect();
+        events.sort_by_key(|event| event.at);
+        self.verdict.violations.push(Violation { rule, what, events });
+    }
+
+    /// The first eviction after this moment.
+    fn eviction_after(&self, at: u64) -> u64 {
+        let next = self.evicted.partition_point(|evicted| *evicted < at);
+        self.evicted.get(next).copied().unwrap_or(u64::MAX)
+    }
+
+    fn unique_tokens(&mut self, by_token: &[Acquisition<'a>]) {
+        for pair in by_token.windows(2) {
+            if pair[0].token() == pair[1].token() {
+                self.broken("T1", format!("token {} was given twice", pair[0].token()), &[&pair[0], &pair[1]]);
+            }
+        }
+    }
+
+    fn later_tokens(&mut self, grants: &mut [Acquisition<'a>]) {
+        grants.sort_by_key(|grant| grant.asked);
+        let mut answered: Vec<_> = grants.iter().collect();
+        answered.sort_by_key(|grant| grant.answered());
+        let mut found = Vec::new();
+        let (mut seen, mut highest) = (0, None::<&Acquisition<'a>>);
+        for grant in grants.iter() {
+            while let Some(before) = answered.get(seen).filter(|before| before.answered() < grant.asked) {
+                highest = Some(highest.map_or(before, |h| if before.token() > h.token() { before } else { h }));
+                seen += 1;
+            }
+            if let Some(before) = highest.filter(|before| before.token() >= grant.token()) {
+                found.push((before.clone(), grant.clone()));
+            }
+        }
+        for (before, grant) in found {
+            let what = format!("token {} was given after token {}", grant.token(), before.token());
+            self.broken("T2", what, &[&before, &grant]);
+        }
+    }
+
+    fn lease_mutex(&mut self, by_token: &[Acquisition<'a>]) {
+        let mut end = 0;
+        let mut before = None::<&Acquisition<'a>>;
+        for grant in by_token {
+            let place = grant.asked.max(end);
+            if place > grant.answered()
+                && let Some(before) = before
+            {
+                let late = Duration::from_nanos(place - grant.answered());
+                let what = format!("token {} was granted {late:?} before the one before it ended", grant.token());
+                self.broken("S0", what, &[before, grant]);
+            }
+            let place = place.min(grant.answered());
+            let evicted = self.eviction_after(grant.asked).max(place);
+            let own_end = grant.earliest_end().min(evicted).max(place);
+            if own_end >= end {
+                (end, before) = (own_end, Some(grant));
+            }
+        }
+    }
+
+    fn beliefs(&mut self, grants: &mut [Acquisition<'a>]) {
+        grants.sort_by_key(|grant| grant.answered());
+        let mut found = Vec::new();
+        let mut longest = None::<(u64, &Acquisition<'a>)>;
+        for grant in grants.iter() {
+            let end = grant.belief_end().min(self.eviction_after(grant.asked));
+            if let Some((until, before)) = longest
+                && until > grant.answered()
+                && end > grant.answered()
+            {
+                found.push((until.min(end) - grant.answered(), before.clone(), grant.clone()));
+            }
+            if longest.is_none_or(|(until, _)| until < end) {
+                longest = Some((end, grant));
+            }
+        }
+        for (overlap, before, grant) in found {
+            let overlap = Duration::from_nanos(overlap);
+            let what = format!("tokens {} and {} both believed to hold for {overlap:?}", before.token(), grant.token());
+            self.broken("B1", what, &[&before, &grant]);
+        }
+    }
+
+    fn releases(&mut self, by_token: &[Acquisition<'a>]) {
+        // The earliest answer of any grant with a higher token.
+        let mut next: Option<&Acquisition<'a>> = None;
+        for grant in by_token.iter().rev() {
+            if let (Some(asked), Some((answered, Some(held)))) = (grant.release, grant.released) {
+                if let Some(next) = next.filter(|next| held && next.answered() < asked) {
+                    let what = format!(
+                        "token {} was released as held after token {} was granted",
+                        grant.token(),
+                        next.token()
+                    );
+                    self.broken("R1", what, &[grant, next]);
+                }
+                let end = grant.until.min(self.eviction_after(grant.asked));
+                if !held && end > answered {
+                    let early = Duration::from_nanos(end - answered);
+                    let what = format!("token {} was lost {early:?} before its time was up", grant.token());
+                    self.broken("R1", what, &[grant]);
+                }
+            }
+            if next.is_none_or(|next| grant.answered() < next.answered()) {
+                next = Some(grant);
+            }
+        }
+    }
+
+    fn notices(&mut self, grants: &[Acquisition<'a>]) {
+        for grant in grants {
+            if let Some((stop, question)) = grant.trusted_after_stop() {
+                let stop = Duration::from_nanos(stop);
+                let what = format!("token {} was still trusted after a stop of {stop:?}", grant.token());
+                self.broken("N2", format!("{what}, at {question} ns"), &[grant]);
+            }
+            let Some(limit) = self.tolerance.notice else { continue };
+            if !grant.watched || grant.release.is_some_and(|release| release <= grant.until) {
+                continue;
+            }
+            // Told, or never told as long as there is a sign of life.
+            let Some(learnt) = grant.told.or(grant.release).or(grant.last_sign()) else { continue };
+            let late = learnt.saturating_sub(grant.until);
+            let late = Duration::from_nanos(late.saturating_sub(grant.pauses.within(grant.until, learnt)));
+            if grant.told.is_some() {
+                self.verdict.losses += 1;
+                self.verdict.worst_notice = self.verdict.worst_notice.max(late);
+            }
+            if late > limit {
+                let told = if grant.told.is_some() { "told" } else { "not told" };
+                self.broken(
+                    "N1",
+                    format!("token {} was {told} of its loss {late:?} after it", grant.token()),
+                    &[grant],
+                );
+            }
+        }
+    }
+
+    fn denials(&mut self) {
+        let grace = nanos(self.tolerance.grace);
+        let mut reasons: Vec<(u64, u64)> =
+            self.all.iter().filter_map(|a| a.occupies().map(|end| (a.asked, end.saturating_add(grace)))).collect();
+        reasons.sort_unstable();
+        let mut latest = 0;
+        for (_, end) in &mut reasons {
+            latest = latest.max(*end);
+            *end = latest;
+        }
+        let denied: Vec<_> = self.all.iter().filter(|a| a.denied.is_some()).cloned().collect();
+        self.verdict.denials += denied.len();
+        for denied in denied {
+            let before = reasons.partition_point(|(start, _)| *start <= denied.denied.unwrap_or(0));
+            if before == 0 || reasons[before - 1].1 < denied.asked {
+                self.broken("D1", "denied, and nobody held or asked".to_owned(), &[&denied]);
+            }
+        }
+    }
+}
+
+/// Judges what a resource let in, in its own order: **F1** tokens never fall, and **F2** every write counts on from the
+/// one before.
+pub fn check_resource(log: &[Access]) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    let mut broken = |rule, what| violations.push(Violation { rule, what, events: Vec::new() });
+    let (mut newest, mut value) = (0, 0);
+    for (line, access) in log.iter().enumerate() {
+        if access.token < newest {
+            broken("F1", format!("access {line} with token {} was let in after token {newest}", access.token));
+        }
+        newest = newest.max(access.token);
+        if access.kind == Kind::Write {
+            if access.value != value + 1 {
+                broken("F2", format!("access {line} wrote {} over {value}: an update was lost", access.value));
+            }
+            value = access.value;
+        }
+    }
+    violations
+}

@@ -1,0 +1,246 @@
+//! Holders in other processes: this program started again, told what to do over its standard input.
+
+use std::ffi::OsString;
+use std::io;
+use std::process::{ExitCode, Stdio};
+use std::time::Duration;
+
+use lock_core::{Config, ErrorKind, LockGuard, Locks, Registry, Unlocked};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+use crate::history::monotonic;
+use crate::resource::Resource;
+use crate::workload::{self, Workload};
+
+/// The environment variable that makes a process a worker.
+const ROLE: &str = "CONFORMANCE_WORKER";
+
+/// What a worker process is for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Role {
+    /// How to connect.
+    pub(crate) url: String,
+    /// The lease of its locks, in milliseconds.
+    pub(crate) lease_ms: u64,
+    /// What to do; without it, what the [`Order`]s say.
+    pub(crate) workload: Option<Workload>,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Order {
+    /// Wait for the lock.
+    Lock { name: String },
+    /// Take it for a fixed time.
+    Hold { name: String, ms: u64 },
+    /// Try to take it.
+    TryLock { name: String },
+    /// Say whether it is held.
+    Check,
+    /// Read the resource in this file.
+    Read { path: String },
+    /// Write to it, whether or not the lock is held.
+    Write { path: String, value: u64 },
+    /// Release it.
+    Unlock,
+    /// Wait until told of the loss.
+    Lost,
+    /// Say what the time is by the wall clock.
+    WallClock,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    /// The worker is connected.
+    Ready,
+    /// The lock is held, asked for and granted at these times.
+    Locked { token: u64, asked: u64, granted: u64 },
+    /// It is not.
+    Denied,
+    /// Whether it is held.
+    Checked { held: bool },
+    /// The resource's value, or `None`: the token was refused.
+    Value(Option<u64>),
+    /// Whether it was held until then.
+    Unlocked { held: bool },
+    /// Told of the loss.
+    Told,
+    /// Seconds since 1970.
+    WallClock(u64),
+    /// It went wrong.
+    Failed(String),
+}
+
+/// Call this first in `main` of a program that runs the suite or the torture: in a worker process, it does the worker's
+/// job and answers the exit code; in any other it answers `None`. The registry must know the backend under test.
+pub fn worker_main(registry: &Registry) -> Option<ExitCode> {
+    let role = std::env::var(ROLE).ok()?;
+    let role: Role = serde_json::from_str(&role).expect("the parent writes roles");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let done = runtime.map_err(io::Error::from).and_then(|runtime| {
+        let done = runtime.block_on(work(registry, role));
+        runtime.shutdown_background();
+        done
+    });
+    Some(match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("worker: {error}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+async fn work(registry: &Registry, role: Role) -> io::Result<()> {
+    let config = Config::from_url(&role.url).map_err(io::Error::other)?;
+    let locks = registry.connect(config).await.map_err(io::Error::other)?;
+    let lease = Duration::from_millis(role.lease_ms);
+    let mut orders = BufReader::new(tokio::io::stdin()).lines();
+    match role.workload {
+        Some(workload) => workload::run(&locks, lease, &workload, orders).await,
+        None => obey(&locks, lease, &mut orders).await,
+    }
+}
+
+/// Does what it is told, until nobody is there to tell any more.
+async fn obey(locks: &Locks, lease: Duration, orders: &mut Lines<BufReader<tokio::io::Stdin>>) -> io::Result<()> {
+    let mut guard = None;
+    say(&Answer::Ready);
+    while let Some(line) = orders.next_line().await? {
+        let order = serde_json::from_str(&line)?;
+        say(&follow(locks, lease, &mut guard, order).await?);
+    }
+    Ok(())
+}
+
+fn say(answer: &Answer) {
+    println!("{}", serde_json::to_string(answer).expect("an answer is always JSON"));
+}
+
+async fn follow(locks: &Locks, lease: Duration, held: &mut Option<LockGuard>, order: Order) -> io::Result<Answer> {
+    let mutex = |name: &str| locks.mutex(name).lease(lease);
+    let asked = monotonic();
+    let answer = match order {
+        Order::Lock { name } => mutex(&name).lock().await.map(Some),
+        Order::Hold { name, ms } => mutex(&name).hold_for(Duration::from_millis(ms)).lock().await.map(Some),
+        Order::TryLock { name } => mutex(&name).try_lock().await,
+        Order::Unlock => {
+            let guard = held.take().ok_or_else(nothing_held)?;
+            return Ok(match guard.unlock().await {
+                Ok(unlocked) => Answer::Unlocked { held: unlocked == Unlocked::Released },
+                Err(error) => Answer::Failed(error.to_string()),
+            });
+        }
+        Order::WallClock => {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            return Ok(Answer::WallClock(now.unwrap_or_default().as_secs()));
+        }
+        other => return with_guard(held.as_ref().ok_or_else(nothing_held)?, other).await,
+    };
+    Ok(match answer {
+        Ok(Some(guard)) => {
+            let token = guard.fencing_token().get();
+            *held = Some(guard);
+            Answer::Locked { token, asked, granted: monotonic() }
+        }
+        Ok(None) => Answer::Denied,
+        Err(error) if error.kind() == ErrorKind::Timeout => Answer::Denied,
+        Err(error) => Answer::Failed(error.to_string()),
+    })
+}
+
+fn nothing_held() -> io::Error {
+    io::Error::other("an order for a lock, and none was taken")
+}
+
+async fn with_guard(guard: &LockGuard, order: Order) -> io::Result<Answer> {
+    let token = guard.fencing_token().get();
+    Ok(match order {
+        Order::Read { path } => Answer::Value(Resource::open(path.as_ref())?.read(token)?.ok()),
+        Order::Write { path, value } => Answer::Value(Resource::open(path.as_ref())?.write(token, value)?.ok()),
+        Order::Lost => {
+            guard.lost().await;
+            Answer::Told
+        }
+        _ => Answer::Checked { held: guard.is_held() },
+    })
+}
+
+/// A worker process, seen from its parent. Dropping it kills it.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    child: Child,
+    orders: Option<ChildStdin>,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Worker {
+    /// Starts this program again as a worker.
+    pub(crate) fn spawn(role: &Role, environment: &[(String, OsString)]) -> io::Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .env(ROLE, serde_json::to_string(role)?)
+            .envs(environment.iter().map(|(key, value)| (key, value)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let gone = || io::Error::other("the worker has no pipe");
+        let orders = child.stdin.take().ok_or_else(gone)?;
+        let answers = BufReader::new(child.stdout.take().ok_or_else(gone)?).lines();
+        Ok(Self { child, orders: Some(orders), answers })
+    }
+
+    /// Its process, as long as it was not waited for.
+    pub(crate) fn pid(&self) -> Option<Pid> {
+        self.child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw)
+    }
+
+    /// Gives an order without waiting for the answer.
+    pub(crate) async fn tell(&mut self, order: &Order) -> io::Result<()> {
+        let orders = self.orders.as_mut().ok_or_else(|| io::Error::other("the worker was let go"))?;
+        orders.write_all(format!("{}\n", serde_json::to_string(order)?).as_bytes()).await
+    }
+
+    /// Waits for the next answer.
+    pub(crate) async fn answer(&mut self) -> io::Result<Answer> {
+        let line = self.answers.next_line().await?.ok_or_else(|| io::Error::other("the worker died"))?;
+        Ok(serde_json::from_str(&line)?)
+    }
+
+    /// Gives an order and waits for the answer.
+    pub(crate) async fn ask(&mut self, order: &Order) -> io::Result<Answer> {
+        self.tell(order).await?;
+        self.answer().await
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
+        let pid = self.pid().ok_or_else(|| io::Error::other("the worker was waited for"))?;
+        Ok(kill(pid, signal)?)
+    }
+
+    /// Kills it, `kill -9`, and waits until it is dead.
+    pub(crate) async fn kill(&mut self) -> io::Result<()> {
+        self.child.kill().await
+    }
+
+    /// Waits until it ended by itself. Answers whether it ended well.
+    pub(crate) async fn ended(&mut self) -> io::Result<bool> {
+        Ok(self.child.wait().await?.success())
+    }
+
+    /// Lets it end, as one that is told nothing more does, and kills it if it takes longer than this. Answers
+    /// whether it ended well.
+    pub(crate) async fn end(&mut self, patience: Duration) -> io::Result<bool> {
+        self.orders = None;
+        match tokio::time::timeout(patience, self.ended()).await {
+            Ok(well) => well,
+            Err(_) => self.kill().await.map(|()| false),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What a worker does by itself: takes locks, counts in the resource that they protect, and logs everything.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lock_core::Locks;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde::{Deserialize, Serialize};
+use tokio::io::{BufReader, Lines, Stdin};
+
+use crate::history::Log;
+use crate::recorder::{Recorded, Recorder};
+use crate::resource::Resource;
+
+/// What a worker does by itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Workload {
+    /// Its name in the history.
+    pub(crate) client: String,
+    /// Where the history and the resources are.
+    pub(crate) folder: PathBuf,
+    /// Which locks to take, one at a time; each protects a resource of its own.
+    pub(crate) names: Vec<String>,
+    /// After how many counted rounds to end; without it, when standard input ends.
+    pub(crate) rounds: Option<u64>,
+    /// What its choices come from.
+    pub(crate) seed: u64,
+    /// How long the longest section takes, in milliseconds.
+    pub(crate) section_ms: u64,
+}
+
+impl Workload {
+    pub(crate) fn history(folder: &Path, client: &str) -> PathBuf {
+        folder.join(format!("{client}.jsonl"))
+    }
+
+    pub(crate) fn resource(folder: &Path, name: &str) -> PathBuf {
+        folder.join(format!("{name}.resource"))
+    }
+}
+
+pub(crate) async fn run(
+    locks: &Locks,
+    lease: Duration,
+    workload: &Workload,
+    mut stdin: Lines<BufReader<Stdin>>,
+) -> io::Result<()> {
+    let log = Log::to_file(&workload.client, &Workload::history(&workload.folder, &workload.client))?;
+    let recorder = Recorder::new(log);
+    let mut rng = StdRng::seed_from_u64(workload.seed);
+    // Ends when the parent lets go of its end of the pipe, or dies.
+    let mut parent = std::pin::pin!(async move { while let Ok(Some(_)) = stdin.next_line().await {} });
+    let mut counted = 0;
+    while workload.rounds.is_none_or(|rounds| counted < rounds) {
+        tokio::select! {
+            biased;
+            () = &mut parent => break,
+            round = round(locks, lease, workload, &recorder, &mut rng) => counted += u64::from(round?),
+        }
+    }
+    // What it could not release, the store ends by itself.
+    let _ = locks.shutdown(lease).await;
+    Ok(())
+}
+
+/// One acquisition; answers whether it counted.
+async fn round(
+    locks: &Locks,
+    lease: Duration,
+    workload: &Workload,
+    recorder: &Recorder,
+    rng: &mut StdRng,
+) -> io::Result<bool> {
+    let name = &workload.names[rng.random_range(0..workload.names.len())];
+    let mutex = locks.mutex(name).lease(lease).wait(lease * 5);
+    let answer = if rng.random_ratio(1, 5) {
+        recorder.try_lock(&mutex, lease).await
+    } else {
+        recorder.lock(&mutex, lease).await
+    };
+    let Ok(Some(held)) = answer else {
+        pause(rng, 5).await;
+        return Ok(false);
+    };
+    let path = Workload::resource(&workload.folder, name);
+    let counted = held.carelessly(count(&held, path, workload.section_ms, rng)).await?;
+    held.check();
+    if rng.random_ratio(1, 10) {
+        drop(held);
+    } else {
+        // An error is in the history.
+        let _ = held.unlock().await;
+    }
+    pause(rng, 2).await;
+    Ok(counted)
+}
+
+/// Reads, thinks, and writes one more, without asking whether the lock is still held: that is what the token is for.
+async fn count(held: &Recorded, path: PathBuf, section_ms: u64, rng: &mut StdRng) -> io::Result<bool> {
+    let token = held.token().get();
+    let Ok(value) = access(path.clone(), move |resource| resource.read(token)).await? else { return Ok(false) };
+    pause(rng, section_ms).await;
+    held.check();
+    Ok(access(path, move |resource| resource.write(token, value + 1)).await?.is_ok())
+}
+
+/// An access may block for as long as another process is stopped in the middle of one.
+async fn access<T: Send + 'static>(
+    path: PathBuf,
+    access: impl FnOnce(&mut Resource) -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let done = tokio::task::spawn_blocking(move || access(&mut Resource::open(&path)?)).await;
+    done.map_err(io::Error::other)?
+}
+
+/// Mostly short, rarely as long as may be.
+async fn pause(rng: &mut StdRng, most_ms: u64) {
+    let most = if rng.random_ratio(1, 20) { most_ms } else { most_ms.div_ceil(20) };
+    tokio::time::sleep(Duration::from_micros(rng.random_range(0..=most * 1000))).await;
+}

@@ -1,0 +1,227 @@
+//! The oracle finds each kind of fault in histories made by hand, and none in good ones.
+
+use std::time::Duration;
+
+use conformance_tests::history::{Event, What};
+use conformance_tests::oracle::{Tolerance, Verdict, check, check_resource};
+use conformance_tests::resource::{Access, Kind};
+
+const LEASE: u64 = 1000;
+
+#[derive(Default)]
+struct History(Vec<Event>);
+
+impl History {
+    fn at(mut self, at: u64, client: &str, op: u64, what: What) -> Self {
+        self.0.push(Event { at, client: client.into(), op, what });
+        self
+    }
+
+    fn ask(self, at: u64, client: &str, op: u64) -> Self {
+        self.at(at, client, op, What::Acquire { name: "x".into(), lease: LEASE, watched: true })
+    }
+
+    /// Asked at one time, granted at another, believed until a third.
+    fn grant(self, client: &str, op: u64, token: u64, [asked, granted, until]: [u64; 3]) -> Self {
+        self.ask(asked, client, op).at(granted, client, op, What::Granted { token, until })
+    }
+
+    fn release(self, client: &str, op: u64, [asked, answered]: [u64; 2], held: bool) -> Self {
+        self.at(asked, client, op, What::Release).at(answered, client, op, What::Released { held })
+    }
+
+    fn judge(&self) -> Verdict {
+        let tolerance = Tolerance { notice: Some(Duration::from_nanos(50)), grace: Duration::from_nanos(100) };
+        let verdict = check(&self.0, tolerance);
+        // In whatever order the events come.
+        let mut backwards = self.0.clone();
+        backwards.reverse();
+        assert_eq!(rules(&check(&backwards, tolerance)), rules(&verdict));
+        verdict
+    }
+
+    #[track_caller]
+    fn breaks(&self, wanted: &[&str]) {
+        let verdict = self.judge();
+        assert_eq!(rules(&verdict), wanted, "{:#?}", verdict.violations);
+        assert!(verdict.violations.iter().all(|violation| !violation.events.is_empty()));
+    }
+}
+
+fn rules(verdict: &Verdict) -> Vec<&'static str> {
+    let mut rules: Vec<_> = verdict.violations.iter().map(|violation| violation.rule).collect();
+    rules.sort_unstable();
+    rules.dedup();
+    rules
+}
+
+fn turns() -> History {
+    History::default()
+        .grant("a", 1, 10, [0, 10, 900])
+        .release("a", 1, [100, 110], true)
+        // Asked while the other held.
+        .grant("b", 1, 11, [50, 105, 1000])
+        .release("b", 1, [200, 210], true)
+        .grant("a", 2, 12, [300, 310, 1200])
+}
+
+#[test]
+fn good_histories_are_good() {
+    turns().breaks(&[]);
+    assert_eq!(turns().judge().grants, 3);
+    // Ended by its time, and told.
+    let expired = History::default()
+        .grant("a", 1, 10, [0, 10, 900])
+        .at(910, "a", 1, What::Told)
+        .release("a", 1, [950, 960], false)
+        .grant("b", 1, 11, [20, 905, 1900]);
+    expired.breaks(&[]);
+    assert_eq!(expired.judge().worst_notice, Duration::from_nanos(10));
+    // Prolonged, and killed.
+    History::default()
+        .grant("a", 1, 10, [0, 10, 900])
+        .at(500, "a", 1, What::Checked { held: true, until: 1400 })
+        .at(600, "a", 0, What::Killed)
+        .grant("b", 1, 11, [20, 1400, 2300])
+        .breaks(&[]);
+}
+
+#[test]
+fn t1_a_token_twice() {
+    turns().grant("c", 1, 12, [1300, 1310, 2000]).breaks(&["T1", "T2"]);
+}
+
+#[test]
+fn t2_a_token_that_fell() {
+    turns().release("a", 2, [320, 330], true).grant("c", 1, 5, [400, 410, 1300]).breaks(&["S0", "T2"]);
+    // Asked at the same time, the order is free.
+    History::default()
+        .grant("a", 1, 11, [0, 200, 900])
+        .release("a", 1, [210, 220], true)
+        .grant("b", 1, 10, [0, 50, 900])
+        .release("b", 1, [60, 70], true)
+        .breaks(&[]);
+}
+
+#[test]
+fn s0_granted_before_the_hold_ended() {
+    // The client was killed and believes nothing, but the store had promised.
+    History::default()
+        .grant("a", 1, 10, [0, 10, 900])
+        .at(100, "a", 0, What::Killed)
+        .grant("b", 1, 11, [20, 200, 1100])
+        .breaks(&["S0"]);
+    // Over two grants: the second ended at once, the first did not.
+    History::default()
+        .grant("a", 1, 10, [0, 10, 900])
+        .at(15, "a", 0, What::Killed)
+        .grant("b", 1, 11, [20, 950, 1900])
+        .release("b", 1, [960, 970], true)
+        .grant("c", 1, 12, [30, 400, 1000])
+        .at(410, "c", 0, What::Killed)
+        .breaks(&["R1", "S0"]);
+}
+
+#[test]
+fn b1_two_believe() {
+    turns().grant("c", 1, 13, [320, 400, 1300]).breaks(&["B1", "S0"]);
+    // An eviction ends a hold, though its holder does not know yet.
+    turns()
+        .at(350, "operator", 0, What::Evict { name: "x".into() })
+        .at(390, "a", 2, What::Told)
+        .grant("c", 1, 13, [320, 400, 1300])
+        .breaks(&[]);
+    // Long ago does not count, and neither does another lock's.
+    let early = turns().at(5, "operator", 0, What::Evict { name: "x".into() });
+    let other = early.at(350, "operator", 0, What::Evict { name: "y".into() });
+    other.grant("c", 1, 13, [320, 400, 1300]).breaks(&["B1", "S0"]);
+}
+
+#[test]
+fn d1_denied_for_nothing() {
+    let denied = |at: u64| turns().release("a", 2, [320, 330], true).ask(at, "c", 1).at(at + 10, "c", 1, What::Denied);
+    denied(325).breaks(&[]);
+    // A lease and the grace after the release, something may still be in the way.
+    denied(330 + LEASE + 100).breaks(&[]);
+    denied(330 + LEASE + 101).breaks(&["D1"]);
+    // One whose outcome is unknown may be in the way too; one that failed for sure may not.
+    let failed = |unknown| denied(2000).ask(1900, "d", 1).at(1910, "d", 1, What::Failed { unknown });
+    failed(true).breaks(&[]);
+    failed(false).breaks(&["D1"]);
+}
+
+#[test]
+fn r1_releases_that_say_the_wrong_thing() {
+    // "Held until now", and another was granted before.
+    History::default()
+        .grant("a", 1, 10, [0, 10, 900])
+        .at(900, "a", 1, What::Told)
+        .grant("b", 1, 11, [20, 950, 1900])
+        .release("a", 1, [1000, 1010], true)
+        .breaks(&["R1"]);
+    // "Lost before", and its time was not up.
+    History::default().grant("a", 1, 10, [0, 10, 900]).release("a", 1, [100, 110], false).breaks(&["R1"]);
+    History::default()
+        .grant("a", 1, 10, [0, 10, 900])
+        .at(50, "operator", 0, What::Evict { name: "x".into() })
+        .release("a", 1, [100, 110], false)
+        .breaks(&[]);
+}
+
+#[test]
+fn n1_told_late_or_never() {
+    let told = |at: u64| History::default().grant("a", 1, 10, [0, 10, 900]).at(at, "a", 1, What::Told);
+    told(950).breaks(&[]);
+    told(951).breaks(&["N1"]);
+    // A stop does not count.
+    told(1500).at(400, "a", 0, What::Stopped).at(1490, "a", 0, What::Continued).breaks(&[]);
+    // Never told, and alive.
+    let never = History::default().grant("a", 1, 10, [0, 10, 900]);
+    never.at(2000, "a", 1, What::Checked { held: false, until: 2000 }).breaks(&["N1"]);
+}
+
+#[test]
+fn n2_trusted_after_a_stop() {
+    let woken = |stop: u64, held| {
+        History::default()
+            .grant("a", 1, 10, [0, 10, 900])
+            .at(100, "a", 0, What::Stopped)
+            .at(100 + stop, "a", 0, What::Continued)
+            .at(105 + stop, "a", 1, What::Checked { held, until: 110 + stop })
+            .at(120 + stop, "a", 1, What::Told)
+    };
+    woken(LEASE + 10, false).breaks(&[]);
+    woken(LEASE + 10, true).breaks(&["N2"]);
+    woken(LEASE / 2, true).breaks(&[]);
+}
+
+#[test]
+fn f1_and_f2_in_a_resources_log() {
+    let log = |accesses: &[(Kind, u64, u64)]| -> Vec<&'static str> {
+        let log: Vec<_> = accesses.iter().map(|&(kind, token, value)| Access { kind, token, value }).collect();
+        check_resource(&log).iter().map(|violation| violation.rule).collect()
+    };
+    let good = [(Kind::Read, 1, 0), (Kind::Write, 1, 1), (Kind::Read, 3, 1), (Kind::Write, 3, 2)];
+    assert_eq!(log(&good), [""; 0]);
+    assert_eq!(log(&[(Kind::Write, 3, 1), (Kind::Write, 2, 2)]), ["F1"]);
+    assert_eq!(log(&[(Kind::Write, 1, 1), (Kind::Write, 2, 1)]), ["F2"]);
+    assert_eq!(log(&[(Kind::Write, 1, 2)]), ["F2"]);
+}
+
+#[test]
+fn many_grants_are_judged_in_a_moment() {
+    let mut history = History::default();
+    for number in 0..100_000 {
+        let at = number * 10;
+        history.0.extend(
+            History::default()
+                .grant("a", number, number, [at, at + 1, at + 900])
+                .release("a", number, [at + 2, at + 3], true)
+                .0,
+        );
+    }
+    let start = std::time::Instant::now();
+    assert_eq!(rules(&check(&history.0, Tolerance { notice: None, grace: Duration::ZERO })), [""; 0]);
+    // Quadratic, it would take hours.
+    assert!(start.elapsed() < Duration::from_secs(60));
+}

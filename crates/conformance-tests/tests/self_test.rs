@@ -1,0 +1,227 @@
+//! 101. The suite finds what it is there to find: three locks that are bad on purpose are caught.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use conformance_tests::history::{Event, Log};
+use conformance_tests::oracle::{Tolerance, check, check_resource};
+use conformance_tests::resource::Resource;
+use conformance_tests::{Recorded, Recorder};
+use lock_core::memory::MemoryLock;
+use lock_core::{
+    Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, ListQuery, LockName, LockStatus, Locks, Page,
+    Renewal, Result, StoreToken, Unlocked,
+};
+
+/// What is wrong with a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// Nothing: what the cases here must not object to.
+    None,
+    /// It deletes whatever is there, as a bare `DEL` does.
+    PlainDelete,
+    /// It believes in its grant for ever.
+    NoDeadline,
+    /// It counts tokens itself.
+    LocalTokens,
+}
+
+#[derive(Debug)]
+struct Bad {
+    inner: MemoryLock,
+    fault: Fault,
+    tokens: AtomicU64,
+}
+
+impl Bad {
+    fn spoil(&self, mut grant: Grant) -> Grant {
+        match self.fault {
+            Fault::NoDeadline => grant.valid_until = grant.valid_until + Duration::from_secs(3600),
+            Fault::LocalTokens => {
+                grant.token = StoreToken::new(self.tokens.fetch_add(1, Ordering::Relaxed)).unwrap();
+            }
+            Fault::None | Fault::PlainDelete => {}
+        }
+        grant
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl DistributedLock for Bad {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.inner.clock()
+    }
+
+    async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
+        Ok(self.inner.try_lock(claim).await?.map(|grant| self.spoil(grant)))
+    }
+
+    async fn lock(&self, claim: &Claim) -> Result<Grant> {
+        Ok(self.spoil(self.inner.lock(claim).await?))
+    }
+
+    async fn unlock(&self, claim: &Claim) -> Result<Unlocked> {
+        if self.fault != Fault::PlainDelete {
+            return self.inner.unlock(claim).await;
+        }
+        let evicted = self.inner.evict(&claim.name).await?;
+        Ok(if evicted.is_some() { Unlocked::Released } else { Unlocked::NotHeld })
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
+        self.inner.renew(claims).await
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockStatus> {
+        self.inner.inspect(name).await
+    }
+
+    async fn list(&self, query: &ListQuery) -> Result<Page> {
+        self.inner.list(query).await
+    }
+
+    async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
+        self.inner.evict(name).await
+    }
+
+    async fn doctor(&self) -> Result<Vec<Finding>> {
+        self.inner.doctor().await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.inner.close().await
+    }
+}
+
+/// Clients of one store, each on a runtime of its own, so that one can be paused as a process can.
+struct Clients {
+    store: MemoryLock,
+    fault: Fault,
+    log: Log,
+    folder: tempfile::TempDir,
+    lease: Duration,
+}
+
+impl Clients {
+    fn new(fault: Fault) -> Self {
+        Self {
+            store: MemoryLock::new(),
+            fault,
+            log: Log::in_memory("none"),
+            folder: tempfile::tempdir().unwrap(),
+            lease: Duration::from_millis(500),
+        }
+    }
+
+    fn client(&self, name: &str) -> Client {
+        let bad = Bad { inner: self.store.client(), fault: self.fault, tokens: AtomicU64::new(1) };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let locks = Locks::builder(Arc::new(bad)).label(name).lease(self.lease).build().unwrap();
+        let resource = Resource::open(&self.folder.path().join("counter")).unwrap();
+        Client { runtime, locks, recorder: Recorder::new(self.log.client(name)), lease: self.lease, resource }
+    }
+
+    /// The rules that were broken.
+    fn broken(&self) -> Vec<&'static str> {
+        let tolerance = Tolerance { notice: None, grace: Duration::from_secs(1) };
+        let events: Vec<Event> = self.log.events();
+        let mut violations = check(&events, tolerance).violations;
+        violations.extend(check_resource(&Resource::log(&self.folder.path().join("counter")).unwrap()));
+        let mut rules: Vec<_> = violations.iter().map(|violation| violation.rule).collect();
+        rules.sort_unstable();
+        rules.dedup();
+        rules
+    }
+}
+
+/// Its runtime runs only while it is asked to do something: the rest of the time it is paused.
+struct Client {
+    runtime: tokio::runtime::Runtime,
+    locks: Locks,
+    recorder: Recorder,
+    lease: Duration,
+    resource: Resource,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    fn lock(&self) -> Recorded {
+        let mutex = self.locks.mutex("x");
+        self.runtime.block_on(self.recorder.lock(&mutex, self.lease)).unwrap().unwrap()
+    }
+
+    fn unlock(&self, held: Recorded) {
+        // What it answers is in the log.
+        let _ = self.runtime.block_on(held.unlock());
+    }
+
+    /// Counts one, and answers whether it was let.
+    fn count(&mut self, held: &Recorded) -> bool {
+        let token = held.token().get();
+        match self.resource.read(token).unwrap() {
+            Ok(value) => self.resource.write(token, value + 1).unwrap().is_ok(),
+            Err(_) => false,
+        }
+    }
+}
+
+/// A holder is paused for two leases in its section; another takes its turn; the first wakes, asks, counts and releases
+/// while the other is in its section; and a third takes the lock.
+fn pause_in_a_section(fault: Fault) -> (Vec<&'static str>, bool) {
+    let clients = Clients::new(fault);
+    let (mut one, mut other, third) = (clients.client("one"), clients.client("other"), clients.client("third"));
+    let first = one.lock();
+    assert!(one.count(&first));
+    std::thread::sleep(clients.lease * 2);
+    let second = other.lock();
+    assert!(second.check());
+    let let_in = other.count(&second);
+    first.check();
+    // Whether or not it is let, it has an older token.
+    one.count(&first);
+    one.unlock(first);
+    let mutex = third.locks.mutex("x");
+    let taken = third.runtime.block_on(third.recorder.try_lock(&mutex, clients.lease)).unwrap();
+    second.check();
+    if let Some(taken) = taken {
+        third.unlock(taken);
+    }
+    other.unlock(second);
+    (clients.broken(), let_in)
+}
+
+#[test]
+fn a_good_lock_is_not_objected_to() {
+    assert_eq!(pause_in_a_section(Fault::None), (vec![], true));
+}
+
+#[test]
+fn a_release_that_deletes_whatever_is_there_is_caught() {
+    let (broken, _) = pause_in_a_section(Fault::PlainDelete);
+    assert!(broken.contains(&"B1") && broken.contains(&"S0"), "{broken:?}");
+}
+
+#[test]
+fn a_holder_without_a_deadline_is_caught() {
+    let (broken, _) = pause_in_a_section(Fault::NoDeadline);
+    assert!(broken.contains(&"B1") && broken.contains(&"S0"), "{broken:?}");
+}
+
+#[test]
+fn a_token_from_a_local_counter_is_caught() {
+    let (broken, _) = pause_in_a_section(Fault::LocalTokens);
+    assert!(broken.contains(&"T1") && broken.contains(&"T2"), "{broken:?}");
+}

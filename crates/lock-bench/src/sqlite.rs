@@ -1,0 +1,51 @@
+//! SQLite without contention: a lock's two statements against a bare insert and delete by the same client crate, on a
+//! file with the same settings.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::Locks;
+use lock_sql::SqliteLock;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+use sqlx::{ConnectOptions, Connection};
+
+use crate::{Figure, rate};
+
+/// Lock and unlock, nobody else there, in cycles per bare insert-and-delete pair.
+pub async fn uncontended(folder: &Path, rounds: usize, each: Duration) -> Figure {
+    let store = SqliteLock::open(folder.join("ours.db"), "bench").await.expect("a new file");
+    let locks = Locks::new(Arc::new(store));
+    let mutex = locks.mutex("bench");
+    let mut bare = SqliteConnectOptions::new()
+        .filename(folder.join("bare.db"))
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Normal)
+        .connect()
+        .await
+        .expect("a new file");
+    sqlx::query("CREATE TABLE held (name TEXT PRIMARY KEY, owner TEXT, expires INTEGER) STRICT, WITHOUT ROWID")
+        .execute(&mut bare)
+        .await
+        .expect("a new table");
+    let mut ratios = Vec::new();
+    for _ in 0..rounds {
+        let base = rate(each, async || {
+            let insert = sqlx::query("INSERT INTO held VALUES (?, ?, ?)").bind("bench").bind("owner").bind(1_i64);
+            insert.execute(&mut bare).await.expect("free");
+            let delete = sqlx::query("DELETE FROM held WHERE name = ? AND owner = ?").bind("bench").bind("owner");
+            delete.execute(&mut bare).await.expect("held");
+        });
+        let base = base.await;
+        let rate = rate(each, async || {
+            mutex.lock().await.expect("free").unlock().await.expect("held");
+        });
+        let rate = rate.await;
+        println!("    sqlite: {rate:.0} cycles/s, bare insert + delete {base:.0} cycles/s");
+        ratios.push(rate / base);
+    }
+    drop(locks.shutdown(Duration::from_secs(1)).await);
+    bare.close().await.expect("no statement is open");
+    Figure::at_least("sqlite: lock + unlock / bare insert + delete", ratios, 0.8)
+}

@@ -1,0 +1,27 @@
+//! Oarlock's backend for SQL databases: a table with a unique index, each decision one statement that commits by itself.
+//!
+//! The feature `sqlite` (on by default) brings [`SqliteLock`]: a file that the processes of one host share, without any
+//! server.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> lock_core::Result<()> {
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let path = folder.path().join("locks.db");
+//! use std::sync::Arc;
+//!
+//! let backend = lock_sql::SqliteLock::open(path, "oarlock").await?;
+//! let locks = lock_core::Locks::new(Arc::new(backend));
+//! let guard = locks.mutex("orders/42").lock().await?;
+//! guard.unlock().await?;
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
+#[cfg(feature = "sqlite")]
+pub use sqlite::{SqliteFactory, SqliteLock, SqliteOptions, default_path};

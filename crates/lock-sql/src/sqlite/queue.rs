@@ -1,0 +1,140 @@
+//! Waiting for a lock: first come, first served, across processes.
+//!
+//! Who is refused draws a ticket. A release tells the first in line, who then tries. Should nobody tell, each looks once a
+//! tick, and when the holder's lease, or the turn of somebody ahead who is not seen any more, is over.
+
+use std::time::Duration;
+
+use lock_core::{Claim, Grant, Result};
+use sqlx::Row;
+use tokio::time::timeout;
+
+use super::SqliteLock;
+use super::statements::{Ask, ENTER, LOOK, NEXT, PASS_OVER, STAY};
+use super::store::Failure;
+use super::wake::Place;
+
+/// How often a waiter looks by itself. Three times as often as it would need to, to keep its turn.
+const TICK: Duration = Duration::from_secs(1);
+
+/// A ticket that was seen since is not refreshed at a tick.
+const FRESH_US: i64 = 900_000;
+
+/// How soon to look again where nobody can wake us.
+const POLL: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
+
+/// What a waiter goes by, in microseconds from now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct View {
+    /// How long the lock is held.
+    held: Option<i64>,
+    /// How long somebody ahead counts.
+    ahead: Option<i64>,
+}
+
+impl View {
+    fn is_my_turn(self) -> bool {
+        self.held.is_none() && self.ahead.is_none()
+    }
+
+    /// How long to wait for news. While somebody is ahead, the end of the lease is theirs; but if they are gone by then,
+    /// it is ours.
+    fn pause(self) -> Duration {
+        let left = self.held.max(self.ahead).unwrap_or(0);
+        Duration::from_micros(left.try_into().unwrap_or(0)).clamp(Duration::from_millis(1), TICK)
+    }
+}
+
+impl SqliteLock {
+    /// Waits in line until the lock is granted. The place in line is given back by `unlock`.
+    pub(super) async fn wait_in_line(&self, claim: &Claim) -> Result<Grant, Failure> {
+        let place = self.wake.place();
+        let key = self.key(&claim.name);
+        let ask = Ask { key: &key, owner: claim.owner.as_str(), text: place.wake(), ..Ask::default() };
+        loop {
+            let answer = self.store.run(Ask { statement: ENTER, ..ask }).await?;
+            // An answer without a row cannot be; should it, we enter again.
+            let Some(row) = answer.rows.first() else { continue };
+            let ticket = row.get("ticket");
+            let view = View { held: row.get("held_us"), ahead: row.get("ahead_us") };
+            if let Some(grant) = self.wait_with_ticket(claim, ticket, &place, view).await? {
+                return Ok(grant);
+            }
+        }
+    }
+
+    /// None: somebody took the ticket for abandoned and removed it.
+    async fn wait_with_ticket(
+        &self,
+        claim: &Claim,
+        ticket: i64,
+        place: &Place,
+        first: View,
+    ) -> Result<Option<Grant>, Failure> {
+        let key = self.key(&claim.name);
+        let ask = Ask { key: &key, owner: claim.owner.as_str(), number: ticket, ..Ask::default() };
+        let mut view = first;
+        let mut poll = POLL.0;
+        loop {
+            if view.is_my_turn()
+                && let Some(grant) = self.grant(claim, ticket).await?
+            {
+                return Ok(Some(grant));
+            }
+            if !view.is_my_turn() {
+                let patience = if place.wake().is_some() { view.pause() } else { view.pause().min(poll) };
+                poll = (poll * 3 / 2).min(POLL.1);
+                if timeout(patience, place.woken()).await.is_ok() {
+                    view = View::default();
+                    continue;
+                }
+            }
+            let answer = self.store.run(Ask { statement: LOOK, ..ask }).await?;
+            let Some(row) = answer.rows.first() else { return Ok(None) };
+            let Some(unseen_us) = row.get::<Option<i64>, _>("unseen_us") else { return Ok(None) };
+            view = View { held: row.get("held_us"), ahead: row.get("ahead_us") };
+            if unseen_us > FRESH_US {
+                self.store.run(Ask { statement: STAY, ..ask }).await?;
+            }
+        }
+    }
+
+    /// Wakes the first in line of a lock that may be free, if there is anybody.
+    pub(super) async fn wake_next(&self, key: &str, owner: &str) -> Result<(), Failure> {
+        let answer = self.store.run(Ask { statement: NEXT, key, owner, ..Ask::default() }).await?;
+        match answer.rows.first().and_then(|row| row.get::<Option<String>, _>("wake")) {
+            Some(wake) => self.tell(key, owner, wake).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Wakes the waiter that listens there, or the next one who lives.
+    pub(super) async fn tell(&self, key: &str, owner: &str, mut wake: String) -> Result<(), Failure> {
+        while !self.wake.tell(&wake) {
+            self.store.run(Ask { statement: PASS_OVER, key, owner, text: Some(&wake), ..Ask::default() }).await?;
+            let answer = self.store.run(Ask { statement: NEXT, key, owner, ..Ask::default() }).await?;
+            match answer.rows.first().and_then(|row| row.get::<Option<String>, _>("wake")) {
+                Some(next) => wake = next,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_ends_when_something_may_have_changed() {
+        let pause = |held, ahead| View { held, ahead }.pause();
+        assert_eq!(pause(Some(30_000_000), None), TICK);
+        assert_eq!(pause(Some(200_000), None), Duration::from_millis(200));
+        assert_eq!(pause(None, Some(300_000)), Duration::from_millis(300));
+        assert_eq!(pause(Some(200_000), Some(300_000)), Duration::from_millis(300));
+        assert_eq!(pause(Some(-5), None), Duration::from_millis(1), "never a spin");
+        assert!(View::default().is_my_turn());
+        assert!(!View { held: None, ahead: Some(1) }.is_my_turn() && !View { held: Some(1), ahead: None }.is_my_turn());
+    }
+}

@@ -1,0 +1,282 @@
+//! All the SQL. Each statement decides alone and commits by itself.
+//!
+//! The parameters are the same everywhere, see [`Ask`]: ?1 the lock's key, ?2 the owner, ?3 our boot, ?4 the host's time,
+//! ?5 the wall clock, ?6 a lease, ?7 a ticket or a limit, ?8 a text. All times are in microseconds.
+
+use std::sync::Arc;
+
+use sqlx::Arguments;
+use sqlx::error::BoxDynError;
+use sqlx::sqlite::SqliteArguments;
+
+use super::host_clock::Moment;
+
+/// The version of the tables below, in `oarlock_meta`.
+pub(super) const VERSION: i64 = 1;
+
+/// Is the row `l` held? One of another boot (the host restarted, or it is another host's file) goes by the wall clock,
+/// but no longer than its lease: more time left than that means that the wall clock went back.
+macro_rules! held {
+    () => {
+        "(l.owner IS NOT NULL AND CASE WHEN l.boot = ?3 THEN l.expires_us > ?4
+            ELSE l.expires_wall_us > ?5 AND l.expires_wall_us - ?5 <= l.lease_us END)"
+    };
+}
+
+/// How long the row `l` is still held.
+macro_rules! left {
+    () => {
+        "CASE WHEN l.boot = ?3 THEN l.expires_us - ?4 ELSE l.expires_wall_us - ?5 END"
+    };
+}
+
+/// Does the waiter `w` still count? One that was not seen for three seconds has lost its turn, though not its place.
+macro_rules! living {
+    () => {
+        "(w.boot = ?3 AND w.seen_us > ?4 - 3000000)"
+    };
+}
+
+/// What a waiter with a ticket goes by: how long the lock is held (null: free), and how long somebody ahead counts even
+/// if nothing more is seen of them (null: nobody is ahead).
+macro_rules! view {
+    ($ticket:literal) => {
+        concat!(
+            "(SELECT ",
+            left!(),
+            " FROM oarlock_lock AS l WHERE l.name = ?1 AND ",
+            held!(),
+            ") AS held_us,
+             (SELECT max(w.seen_us) + 3000000 - ?4 FROM oarlock_waiter AS w
+                WHERE w.name = ?1 AND w.ticket < ",
+            $ticket,
+            " AND w.owner <> ?2 AND ",
+            living!(),
+            ") AS ahead_us"
+        )
+    };
+}
+
+/// Where to wake the first in line.
+macro_rules! first {
+    () => {
+        concat!(
+            "(SELECT w.wake FROM oarlock_waiter AS w WHERE w.name = ?1 AND w.owner <> ?2 AND ",
+            living!(),
+            " ORDER BY w.ticket LIMIT 1)"
+        )
+    };
+}
+
+/// Makes the tables. A lock's row stays when it is released, so that its token goes on; a row that is deleted, by us or by
+/// hand, leaves its token in `floor`. A grant takes the winner's ticket in the same write. A ticket that nobody has
+/// looked after for a minute goes when the next one is drawn.
+pub(super) const SCHEMA: &str = "
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS oarlock_meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+INSERT OR IGNORE INTO oarlock_meta VALUES ('version', 1), ('floor', 0), ('swept', 0);
+CREATE TABLE IF NOT EXISTS oarlock_lock (
+    name TEXT PRIMARY KEY, owner TEXT, lease_us INTEGER NOT NULL, since_us INTEGER NOT NULL,
+    expires_us INTEGER NOT NULL, expires_wall_us INTEGER NOT NULL, boot TEXT NOT NULL, token INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS oarlock_waiter (
+    name TEXT NOT NULL, ticket INTEGER NOT NULL, owner TEXT NOT NULL, wake TEXT, seen_us INTEGER NOT NULL,
+    boot TEXT NOT NULL, PRIMARY KEY (name, ticket)
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER IF NOT EXISTS oarlock_first_grant AFTER INSERT ON oarlock_lock BEGIN
+    DELETE FROM oarlock_waiter WHERE name = NEW.name AND owner = NEW.owner;
+END;
+CREATE TRIGGER IF NOT EXISTS oarlock_grant AFTER UPDATE OF token ON oarlock_lock BEGIN
+    DELETE FROM oarlock_waiter WHERE name = NEW.name AND owner = NEW.owner;
+END;
+CREATE TRIGGER IF NOT EXISTS oarlock_forget AFTER DELETE ON oarlock_lock BEGIN
+    UPDATE oarlock_meta SET value = OLD.token WHERE key = 'floor' AND value < OLD.token;
+END;
+CREATE TRIGGER IF NOT EXISTS oarlock_line AFTER INSERT ON oarlock_waiter BEGIN
+    DELETE FROM oarlock_waiter WHERE name = NEW.name AND (boot <> NEW.boot OR seen_us < NEW.seen_us - 60000000);
+END;
+COMMIT;";
+
+/// Answers whether the tables were made.
+pub(super) const IS_MADE: &str = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'oarlock_meta'";
+
+/// Answers the tables' version and, if they have our shape, fails in no other way.
+pub(super) const PROBE: &str = "
+SELECT (SELECT value FROM oarlock_meta WHERE key = 'version'), (SELECT value FROM oarlock_meta WHERE key = 'floor'),
+    (SELECT count(*) FROM (SELECT name, owner, lease_us, since_us, expires_us, expires_wall_us, boot, token
+        FROM oarlock_lock LIMIT 1)),
+    (SELECT count(*) FROM (SELECT name, ticket, owner, wake, seen_us, boot FROM oarlock_waiter LIMIT 1))";
+
+/// Takes the lock for ?2 with the lease ?6, unless it is held or somebody is in line before the ticket ?7. Answers the
+/// token, or nothing, and then nothing was written. The owner that already holds it keeps its token.
+pub(super) const GRANT: &str = concat!(
+    "INSERT INTO oarlock_lock AS l (name, owner, lease_us, since_us, expires_us, expires_wall_us, boot, token)
+     SELECT ?1, ?2, ?6, ?4, ?4 + ?6, ?5 + ?6, ?3, max(?5, (SELECT value FROM oarlock_meta WHERE key = 'floor') + 1)
+     WHERE NOT EXISTS (SELECT 1 FROM oarlock_waiter AS w
+            WHERE w.name = ?1 AND w.ticket < ?7 AND w.owner <> ?2 AND ",
+    living!(),
+    ")
+        OR EXISTS (SELECT 1 FROM oarlock_lock AS l WHERE l.name = ?1 AND l.owner = ?2 AND ",
+    held!(),
+    ")
+     ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, lease_us = excluded.lease_us,
+        since_us = CASE WHEN l.owner = ?2 AND ",
+    held!(),
+    " THEN l.since_us ELSE excluded.since_us END,
+        expires_us = excluded.expires_us, expires_wall_us = excluded.expires_wall_us, boot = excluded.boot,
+        token = CASE WHEN l.owner = ?2 AND ",
+    held!(),
+    " THEN l.token ELSE max(l.token + 1, excluded.token) END
+     WHERE l.owner = ?2 OR NOT ",
+    held!(),
+    "
+     RETURNING token"
+);
+
+/// Draws a ticket, to be woken at ?8, or finds the one that the owner has. Answers the ticket and the view: telling here
+/// that the lock is free closes the gap between an attempt that failed and a ticket that a release can see.
+pub(super) const ENTER: &str = concat!(
+    "INSERT INTO oarlock_waiter (name, ticket, owner, wake, seen_us, boot)
+     SELECT ?1, coalesce((SELECT w.ticket FROM oarlock_waiter AS w WHERE w.name = ?1 AND w.owner = ?2),
+        (SELECT max(w.ticket) + 1 FROM oarlock_waiter AS w WHERE w.name = ?1), 1), ?2, ?8, ?4, ?3
+     WHERE true
+     ON CONFLICT (name, ticket) DO UPDATE SET wake = excluded.wake, seen_us = excluded.seen_us, boot = excluded.boot
+     RETURNING ticket, ",
+    view!("oarlock_waiter.ticket")
+);
+
+/// Answers for how long the ticket ?7 was not seen (null: it is gone) and the view.
+pub(super) const LOOK: &str = concat!(
+    "SELECT (SELECT ?4 - w.seen_us FROM oarlock_waiter AS w
+        WHERE w.name = ?1 AND w.ticket = ?7 AND w.owner = ?2 AND w.boot = ?3) AS unseen_us, ",
+    view!("?7")
+);
+
+/// Keeps the ticket ?7 alive. No answer.
+pub(super) const STAY: &str =
+    "UPDATE oarlock_waiter SET seen_us = ?4, boot = ?3 WHERE name = ?1 AND ticket = ?7 AND owner = ?2";
+
+/// Releases the lock that ?2 has. Answers, if it had it, whether its lease still ran, and where to wake the first in line.
+pub(super) const RELEASE: &str = concat!(
+    "UPDATE oarlock_lock SET owner = NULL WHERE name = ?1 AND owner = ?2
+     RETURNING CASE WHEN boot = ?3 THEN expires_us > ?4
+        ELSE expires_wall_us > ?5 AND expires_wall_us - ?5 <= lease_us END AS in_time, ",
+    first!(),
+    " AS wake"
+);
+
+/// Gives the ticket of ?2 back. No answer.
+pub(super) const LEAVE: &str = "DELETE FROM oarlock_waiter WHERE name = ?1 AND owner = ?2";
+
+/// Answers where to wake the first in line, if the lock is free.
+pub(super) const NEXT: &str = concat!(
+    "SELECT ",
+    first!(),
+    " AS wake
+     WHERE NOT EXISTS (SELECT 1 FROM oarlock_lock AS l WHERE l.name = ?1 AND ",
+    held!(),
+    ")"
+);
+
+/// Lets the waiter that is not reached at ?8 lose its turn. If it lives after all, it is seen again at its next tick.
+pub(super) const PASS_OVER: &str =
+    "UPDATE oarlock_waiter SET seen_us = min(seen_us, ?4 - 3000000) WHERE name = ?1 AND wake = ?8";
+
+/// Prolongs the leases in ?8, a JSON array of `[key, owner, lease]`. Answers the owners that still held theirs.
+pub(super) const RENEW: &str = "
+UPDATE oarlock_lock SET lease_us = j.lease, expires_us = ?4 + j.lease, expires_wall_us = ?5 + j.lease
+FROM (SELECT value ->> 0 AS name, value ->> 1 AS owner, value ->> 2 AS lease FROM json_each(?8)) AS j
+WHERE oarlock_lock.name = j.name AND oarlock_lock.owner = j.owner
+    AND oarlock_lock.boot = ?3 AND oarlock_lock.expires_us > ?4
+RETURNING owner";
+
+/// What is answered of a lock: its key, its holder, and its waiters as a JSON array.
+macro_rules! status {
+    () => {
+        concat!(
+            "SELECT n.name AS name, l.owner AS owner, l.token AS token, l.lease_us AS lease_us, ",
+            left!(),
+            " AS left_us,
+                CASE WHEN l.boot = ?3 THEN ?4 - l.since_us END AS held_us,
+                (SELECT json_group_array(w.owner) FROM (SELECT * FROM oarlock_waiter AS w
+                    WHERE w.name = n.name AND ",
+            living!(),
+            " ORDER BY w.ticket) AS w) AS waiters"
+        )
+    };
+}
+
+/// Answers the status of one lock.
+pub(super) const INSPECT: &str =
+    concat!(status!(), " FROM (SELECT ?1 AS name) AS n LEFT JOIN oarlock_lock AS l ON l.name = n.name AND ", held!());
+
+/// Answers the status of at most ?7 locks that are held or waited for, with keys from ?1 on, after ?2, and before ?8.
+pub(super) const LIST: &str = concat!(
+    status!(),
+    " FROM (
+        SELECT l.name FROM oarlock_lock AS l WHERE l.name >= ?1 AND l.name > ?2 AND l.name < ?8 AND ",
+    held!(),
+    "
+        UNION SELECT w.name FROM oarlock_waiter AS w WHERE w.name >= ?1 AND w.name > ?2 AND w.name < ?8 AND ",
+    living!(),
+    "
+     ) AS n LEFT JOIN oarlock_lock AS l ON l.name = n.name AND ",
+    held!(),
+    " ORDER BY n.name LIMIT ?7"
+);
+
+/// Answers a row if the last sweep was over an hour ago.
+pub(super) const SWEEP_IS_DUE: &str = "SELECT 1 FROM oarlock_meta WHERE key = 'swept' AND abs(value - ?5) > 3600000000";
+
+/// Notes the sweep. No answer.
+pub(super) const SWEEP_IS_DONE: &str = "UPDATE oarlock_meta SET value = ?5 WHERE key = 'swept'";
+
+/// Deletes up to ?7 rows that have been free for a day. The trigger keeps their tokens. No answer.
+pub(super) const SWEEP: &str = concat!(
+    "DELETE FROM oarlock_lock WHERE name IN (SELECT l.name FROM oarlock_lock AS l
+        WHERE l.expires_wall_us < ?5 - 86400000000 AND NOT ",
+    held!(),
+    " LIMIT ?7)"
+);
+
+/// Deletes the tickets that nobody has looked after for a minute. No answer.
+pub(super) const SWEEP_LINE: &str = "DELETE FROM oarlock_waiter WHERE boot <> ?3 OR seen_us < ?4 - 60000000";
+
+/// Answers the journal's mode.
+pub(super) const JOURNAL_MODE: &str = "PRAGMA journal_mode";
+
+/// Asks for a write-ahead log, and answers the mode that the journal now has.
+pub(super) const USE_WAL: &str = "PRAGMA journal_mode = WAL";
+
+/// A statement and its parameters; those that it does not name may stay empty.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ask<'a> {
+    pub(super) statement: &'static str,
+    /// ?1
+    pub(super) key: &'a str,
+    /// ?2
+    pub(super) owner: &'a str,
+    /// ?6
+    pub(super) lease_us: i64,
+    /// ?7
+    pub(super) number: i64,
+    /// ?8
+    pub(super) text: Option<&'a str>,
+    /// May the answer have more than one row?
+    pub(super) many: bool,
+}
+
+impl Ask<'_> {
+    pub(super) fn arguments(&self, boot: &Arc<str>, now: Moment) -> Result<SqliteArguments, BoxDynError> {
+        let mut arguments = SqliteArguments::default();
+        arguments.add(self.key)?;
+        arguments.add(self.owner)?;
+        arguments.add(Arc::clone(boot))?;
+        arguments.add(now.host_us)?;
+        arguments.add(now.wall_us)?;
+        arguments.add(self.lease_us)?;
+        arguments.add(self.number)?;
+        arguments.add(self.text)?;
+        Ok(arguments)
+    }
+}

@@ -1,0 +1,254 @@
+//! One connection to the file, through which all statements go one after the other, each in bounded time.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use lock_core::{Clock, Error, ErrorKind, Instant, Result};
+use sqlx::SqliteConnection;
+use sqlx::sqlite::{SqliteArguments, SqliteRow};
+use tokio::sync::Mutex;
+
+use super::connection::{self, Opened};
+use super::error::{Code, of_statement};
+use super::host_clock::HostClock;
+use super::statements::Ask;
+
+/// What a request may take beyond the time that SQLite waits for another writer.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// The file, and the one connection to it.
+///
+/// One connection and not a pool: its thread runs the statements in the order in which they were sent, also those of a
+/// future that was dropped meanwhile. So whatever an `unlock` finds done or not done, nothing sent before lands after it.
+#[derive(Debug)]
+pub(super) struct Store {
+    pub(super) path: PathBuf,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) host: HostClock,
+    pub(super) busy: Duration,
+    slot: Mutex<Slot>,
+}
+
+enum Slot {
+    Empty,
+    Open(Opened),
+    /// Must end before another is opened: a statement on its way would land after those of the next connection.
+    Closing(BoxFuture<'static, ()>),
+    Closed,
+}
+
+impl std::fmt::Debug for Slot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "Empty",
+            Self::Open(_) => "Open",
+            Self::Closing(_) => "Closing",
+            Self::Closed => "Closed",
+        })
+    }
+}
+
+/// The rows that a statement answered, after it was committed, and when it was sent.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) rows: Vec<SqliteRow>,
+    pub(super) sent: Instant,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Another file is at the path, or none: every hold and every place in a line is gone. The next request opens what
+    /// is there by then.
+    Replaced,
+    Error(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// How one attempt to run a statement ended.
+enum Attempt {
+    /// Another process is writing. Nothing was done.
+    Busy(sqlx::Error),
+    Failed(Failure),
+}
+
+impl From<Failure> for Attempt {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+/// The pauses while another process writes: none at first, since a write takes some ten microseconds, and then longer and
+/// longer ones. SQLite's own begin with a millisecond, and would keep the connection's thread from everything else.
+#[derive(Default)]
+struct Pauses(u32);
+
+impl Pauses {
+    async fn next(&mut self) {
+        self.0 += 1;
+        match self.0 {
+            ..=8 => tokio::task::yield_now().await,
+            later => tokio::time::sleep(Duration::from_millis(u64::from(later - 8).min(20))).await,
+        }
+    }
+}
+
+impl Store {
+    /// Opens the file, so that what is wrong with it shows at once.
+    pub(super) async fn open(path: PathBuf, clock: Arc<dyn Clock>, host: HostClock, busy: Duration) -> Result<Self> {
+        let store = Self { path, clock, host, busy, slot: Mutex::new(Slot::Empty) };
+        let deadline = tokio::time::Instant::now() + store.limit();
+        match tokio::time::timeout_at(deadline, async {
+            store.slot.lock().await.opened(&store, deadline).await.map(drop)
+        })
+        .await
+        {
+            Ok(opened) => opened?,
+            Err(_) => return Err(store.too_slow(false)),
+        }
+        Ok(store)
+    }
+
+    fn limit(&self) -> Duration {
+        self.busy + GRACE
+    }
+
+    /// Runs a statement. If the future is dropped, the statement may still run, but before any that comes later.
+    pub(super) async fn run(&self, ask: Ask<'_>) -> Result<Answer, Failure> {
+        let sent = AtomicBool::new(false);
+        let start = tokio::time::Instant::now();
+        let running = async {
+            let mut pauses = Pauses::default();
+            loop {
+                match self.run_once(ask, start + self.limit(), &sent).await {
+                    Err(Attempt::Busy(error)) if start.elapsed() >= self.busy => {
+                        return Err(of_statement(&self.path, error).into());
+                    }
+                    Err(Attempt::Busy(_)) => {
+                        sent.store(false, Ordering::Relaxed);
+                        pauses.next().await;
+                    }
+                    Err(Attempt::Failed(failure)) => return Err(failure),
+                    Ok(answer) => return Ok(answer),
+                }
+            }
+        };
+        match tokio::time::timeout_at(start + self.limit(), running).await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.too_slow(sent.into_inner()).into()),
+        }
+    }
+
+    async fn run_once(
+        &self,
+        ask: Ask<'_>,
+        deadline: tokio::time::Instant,
+        is_sent: &AtomicBool,
+    ) -> Result<Answer, Attempt> {
+        let mut slot = self.slot.lock().await;
+        let opened = slot.opened(self, deadline).await.map_err(Failure::Error)?;
+        // In this order, and before sending: our own instant must be the earlier end of the lease.
+        let sent = self.clock.now();
+        let arguments = ask.arguments(self.host.boot(), self.host.now()).map_err(sqlx::Error::Encode);
+        let arguments = arguments.map_err(|error| Failure::Error(of_statement(&self.path, error)))?;
+        is_sent.store(true, Ordering::Relaxed);
+        opened.expect_commit();
+        let rows = fetch(&mut opened.connection, ask, arguments).await;
+        let undone = opened.is_undone();
+        // After the commit, so that a grant in a file that others no longer see is not taken for one.
+        if opened.is_replaced(&self.path) {
+            tracing::warn!(path = %self.path.display(), "the file was replaced: everything held in it is lost");
+            slot.discard();
+            return Err(Failure::Replaced.into());
+        }
+        match rows {
+            Ok(rows) if !undone => Ok(Answer { rows, sent }),
+            Ok(_) => {
+                slot.discard();
+                let message = format!("the file {} could not be written; check the disk", self.path.display());
+                Err(Failure::Error(Error::new(ErrorKind::Unknown, message)).into())
+            }
+            Err(error) if Code::of(&error) == Code::Busy => Err(Attempt::Busy(error)),
+            Err(error) => {
+                if Code::of(&error).ends_the_connection() {
+                    slot.discard();
+                }
+                Err(Failure::Error(of_statement(&self.path, error)).into())
+            }
+        }
+    }
+
+    fn too_slow(&self, sent: bool) -> Error {
+        let (kind, what) = match sent {
+            true => (ErrorKind::Unknown, "did not answer"),
+            false => (ErrorKind::Unavailable, "was busy with earlier requests of this process"),
+        };
+        let path = self.path.display();
+        Error::new(
+            kind,
+            format!("the file {path} {what} for {:?}; look for a stuck disk or a stopped process", self.limit()),
+        )
+    }
+
+    /// Closes the connection for good.
+    pub(super) async fn close(&self) -> Result<()> {
+        let closing = async {
+            let mut slot = self.slot.lock().await;
+            slot.discard();
+            slot.settle().await;
+            *slot = Slot::Closed;
+        };
+        tokio::time::timeout(self.limit(), closing).await.map_err(|_| self.too_slow(false))
+    }
+}
+
+/// Most statements answer with one row at most. Of these, sqlx sends the row after it has reset the statement, and so
+/// after the commit: one message and one wake-up, where a statement that is read to its end takes two and a third more
+/// time. It keeps silent about a commit that failed, though; SQLite rolls back then, which the caller counts.
+async fn fetch(
+    connection: &mut SqliteConnection,
+    ask: Ask<'_>,
+    arguments: SqliteArguments,
+) -> sqlx::Result<Vec<SqliteRow>> {
+    let query = sqlx::query_with(ask.statement, arguments);
+    match ask.many {
+        true => query.fetch_all(connection).await,
+        false => Ok(query.fetch_optional(connection).await?.into_iter().collect()),
+    }
+}
+
+impl Slot {
+    async fn opened(&mut self, store: &Store, deadline: tokio::time::Instant) -> Result<&mut Opened> {
+        self.settle().await;
+        if let Self::Empty = self {
+            *self = Self::Open(connection::open(&store.path, store.busy, deadline).await?);
+        }
+        match self {
+            Self::Open(opened) => Ok(opened),
+            _ => Err(Error::new(ErrorKind::Closed, format!("the file {} was closed", store.path.display()))),
+        }
+    }
+
+    fn discard(&mut self) {
+        *self = match std::mem::replace(self, Self::Empty) {
+            Self::Open(opened) => Self::Closing(Box::pin(connection::close(opened.connection))),
+            other => other,
+        };
+    }
+
+    /// Waits until a connection that was given up is closed. Cancel safe: the next caller waits on.
+    async fn settle(&mut self) {
+        if let Self::Closing(closing) = self {
+            closing.await;
+            *self = Self::Empty;
+        }
+    }
+}

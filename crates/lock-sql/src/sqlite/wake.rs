@@ -1,0 +1,192 @@
+//! Waking a waiter in another process: a datagram to an abstract Unix socket. It is only a hint; losing it costs a tick.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::net::UnixDatagram;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+/// Who waits in this client, by the number that a datagram carries.
+type Waiting = Arc<Mutex<HashMap<u64, Arc<Notify>>>>;
+
+/// Wakes waiters of other clients, and is woken for those of its own.
+#[derive(Debug)]
+pub(super) struct Wake {
+    waiting: Waiting,
+    ear: Mutex<Ear>,
+    voice: io::Result<UnixDatagram>,
+}
+
+#[derive(Debug, Default)]
+struct Ear {
+    next: u64,
+    address: String,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+/// A place to wait at, until dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    number: u64,
+    wake: Option<String>,
+    notify: Arc<Notify>,
+    waiting: Waiting,
+}
+
+impl Wake {
+    pub(super) fn new() -> Self {
+        let voice = UnixDatagram::unbound().and_then(|socket| {
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        });
+        Self { waiting: Waiting::default(), ear: Mutex::default(), voice }
+    }
+
+    /// A place that can be woken from now on. Must be called within a runtime.
+    pub(super) fn place(&self) -> Place {
+        let mut ear = self.ear.lock().unwrap_or_else(PoisonError::into_inner);
+        ear.next += 1;
+        let (number, notify) = (ear.next, Arc::new(Notify::new()));
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::clone(&notify));
+        // The task ends with the runtime that it was started on; those who wait on another one need a new one.
+        if ear.task.as_ref().is_none_or(JoinHandle::is_finished) {
+            match listen(Arc::clone(&self.waiting)) {
+                Ok((address, task)) => (ear.address, ear.task) = (address, Some(task)),
+                Err(error) => {
+                    tracing::debug!(%error, "cannot be woken by other processes: waiting by looking often");
+                    ear.task = None;
+                }
+            }
+        }
+        let wake = ear.task.is_some().then(|| format!("{}/{number}", ear.address));
+        Place { number, wake, notify, waiting: Arc::clone(&self.waiting) }
+    }
+
+    /// Wakes whoever waits there. False: surely nobody does.
+    pub(super) fn tell(&self, wake: &str) -> bool {
+        let (Ok(voice), Some((address, number))) = (&self.voice, wake.rsplit_once('/')) else { return true };
+        match abstract_address(address).and_then(|address| voice.send_to_addr(number.as_bytes(), &address)) {
+            Ok(_) => true,
+            Err(error) => !matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound),
+        }
+    }
+
+    /// How many wait.
+    #[cfg(test)]
+    pub(super) fn places(&self) -> usize {
+        self.waiting.lock().unwrap().len()
+    }
+}
+
+impl Place {
+    /// Where to wake it; none if that does not work here.
+    pub(super) fn wake(&self) -> Option<&str> {
+        self.wake.as_deref()
+    }
+
+    /// Ends when it is woken, also if that was before the call.
+    pub(super) async fn woken(&self) {
+        self.notify.notified().await;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+    }
+}
+
+fn listen(waiting: Waiting) -> io::Result<(String, JoinHandle<()>)> {
+    // An abstract name is no file: nothing is left behind. It cannot be guessed, so nobody takes it first.
+    let unique = std::fs::read_to_string("/proc/sys/kernel/random/uuid")?;
+    let name = format!("oarlock-{}", unique.trim());
+    let socket = UnixDatagram::bind_addr(&abstract_address(&name)?)?;
+    socket.set_nonblocking(true)?;
+    let socket = tokio::net::UnixDatagram::from_std(socket)?;
+    let task = tokio::spawn(async move {
+        let mut buffer = [0; 32];
+        while let Ok(length) = socket.recv(&mut buffer).await {
+            // Anybody may send here: what is no number of ours is nobody's.
+            let number = std::str::from_utf8(&buffer[..length]).ok().and_then(|text| text.parse().ok());
+            let waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(notify) = number.and_then(|number: u64| waiting.get(&number)) {
+                notify.notify_one();
+            }
+        }
+    });
+    Ok((name, task))
+}
+
+#[cfg(target_os = "linux")]
+fn abstract_address(name: &str) -> io::Result<std::os::unix::net::SocketAddr> {
+    use std::os::linux::net::SocketAddrExt;
+    std::os::unix::net::SocketAddr::from_abstract_name(name)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn abstract_address(_name: &str) -> io::Result<std::os::unix::net::SocketAddr> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_waiter_is_woken_and_a_foreign_datagram_is_ignored() {
+        let (here, there) = (Wake::new(), Wake::new());
+        let (first, second) = (here.place(), here.place());
+        let wake = first.wake().unwrap();
+        let address = wake.split('/').next().unwrap();
+        for junk in ["", "x", "99", "-1", "18446744073709551616", "1234567890123456789012345678901234567890"] {
+            there.tell(&format!("{address}/{junk}"));
+        }
+        assert!(there.tell(wake));
+        first.woken().await;
+        let quiet = tokio::time::timeout(Duration::from_millis(20), second.woken()).await;
+        assert!(quiet.is_err(), "the other one was not meant");
+    }
+
+    #[tokio::test]
+    async fn nobody_is_told_apart_from_somebody() {
+        let here = Wake::new();
+        let place = here.place();
+        let wake = place.wake().unwrap().to_owned();
+        drop(place);
+        assert_eq!(here.places(), 0);
+        let task = here.ear.lock().unwrap().task.take().unwrap();
+        task.abort();
+        let _ = task.await;
+        assert!(!Wake::new().tell(&wake));
+        assert!(!Wake::new().tell("oarlock-none/1"));
+        assert!(Wake::new().tell("no address"));
+    }
+
+    #[test]
+    fn a_new_runtime_gets_a_new_ear() {
+        let here = Wake::new();
+        let mut addresses = Vec::new();
+        for _ in 0..2 {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let place = here.place();
+                addresses.push(place.wake().unwrap().to_owned());
+                assert!(Wake::new().tell(place.wake().unwrap()));
+                place.woken().await;
+            });
+        }
+        assert_ne!(addresses[0].split('/').next(), addresses[1].split('/').next());
+    }
+}

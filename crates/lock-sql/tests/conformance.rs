@@ -1,0 +1,127 @@
+//! The suite on SQLite files.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use conformance_tests::{Fault, Harness, NotOffered, Store};
+use lock_core::{DistributedLock, LockName, Registry};
+use lock_sql::{SqliteFactory, SqliteLock};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{Connection, Executor};
+use tempfile::TempDir;
+use tokio::sync::Mutex;
+
+conformance_tests::suite!(SqliteHarness);
+
+struct SqliteHarness;
+
+#[async_trait]
+impl Harness for SqliteHarness {
+    fn name(&self) -> &'static str {
+        "sqlite"
+    }
+
+    fn declared(&self) -> &'static [(&'static str, &'static str)] {
+        &[(
+            "request_held_back",
+            "while another process writes it asks again and again, and counts from the try that was done",
+        )]
+    }
+
+    fn registry(&self) -> Registry {
+        let mut registry = Registry::new();
+        registry.register(SqliteFactory);
+        registry
+    }
+
+    async fn store(&self) -> Box<dyn Store> {
+        Box::new(SqliteStore { folder: TempDir::new().unwrap(), in_the_way: Mutex::default() })
+    }
+}
+
+struct SqliteStore {
+    folder: TempDir,
+    /// A writer in the middle of a transaction.
+    in_the_way: Mutex<Option<SqliteConnection>>,
+}
+
+impl SqliteStore {
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("locks.db")
+    }
+
+    /// A connection that knows nothing of locks.
+    async fn raw(&self) -> SqliteConnection {
+        let options = SqliteConnectOptions::new().filename(self.path());
+        SqliteConnection::connect_with(&options).await.unwrap()
+    }
+
+    async fn change(&self, name: &LockName, statement: &'static str, number: i64) {
+        let query = sqlx::query(statement).bind(format!("oarlock/{name}")).bind(number);
+        let changed = query.execute(&mut self.raw().await).await.unwrap();
+        assert_eq!(changed.rows_affected(), 1, "{statement}");
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn connect(&self) -> Arc<dyn DistributedLock> {
+        Arc::new(SqliteLock::open(self.path(), "oarlock").await.unwrap())
+    }
+
+    fn url(&self) -> Option<String> {
+        Some(format!("sqlite:{}", self.path().display()))
+    }
+
+    fn url_of_nothing(&self) -> Option<String> {
+        Some(format!("sqlite:{}/missing/locks.db", self.folder.path().display()))
+    }
+
+    async fn raw_holder(&self, name: &LockName) -> Option<String> {
+        let query = sqlx::query_scalar("SELECT owner FROM oarlock_lock WHERE name = ?1");
+        let owner = query.bind(format!("oarlock/{name}")).fetch_optional(&mut self.raw().await).await.unwrap();
+        owner.flatten()
+    }
+
+    async fn inject(&self, fault: Fault) -> Result<(), NotOffered> {
+        match fault {
+            Fault::HoldRequests => {
+                let mut writer = self.raw().await;
+                writer.execute("BEGIN IMMEDIATE").await.unwrap();
+                *self.in_the_way.lock().await = Some(writer);
+            }
+            Fault::ReleaseRequests => {
+                let writer = self.in_the_way.lock().await.take().unwrap();
+                writer.close().await.unwrap();
+            }
+            Fault::DeleteHold(name) => {
+                self.change(&name, "DELETE FROM oarlock_lock WHERE name = ?1 AND ?2 = 0", 0).await
+            }
+            Fault::RaiseToken(name, above) => {
+                let above = above.try_into().unwrap();
+                self.change(&name, "UPDATE oarlock_lock SET token = ?2 WHERE name = ?1", above).await;
+            }
+            // A token that no grant can be above.
+            Fault::PutForeign(name) => {
+                self.change(
+                    &name,
+                    "INSERT INTO oarlock_lock VALUES (?1, NULL, -1, -1, -1, -1, 'no boot', ?2)",
+                    i64::MAX,
+                )
+                .await;
+            }
+            Fault::ReplaceStore => {
+                let old = self.folder.path().join("old");
+                std::fs::create_dir(&old).unwrap();
+                for file in ["locks.db", "locks.db-wal", "locks.db-shm"] {
+                    let path = self.folder.path().join(file);
+                    if path.exists() {
+                        std::fs::rename(path, old.join(file)).unwrap();
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,53 @@
+//! Case 65: a fork of a process that holds a lock can neither renew nor release it.
+//!
+//! A program of its own, without the test harness's threads: a fork has only the thread that forked.
+#![allow(unsafe_code)]
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{ErrorKind, Locks, Unlocked};
+use lock_sql::SqliteLock;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
+
+const LEASE: Duration = Duration::from_secs(1);
+
+fn main() -> ExitCode {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let locks = runtime.block_on(async {
+        let store = SqliteLock::open(folder.path().join("locks.db"), "fork").await.expect("a new file");
+        Locks::builder(Arc::new(store)).lease(LEASE).build().expect("a lease that it can give")
+    });
+    let mutex = locks.mutex("a");
+    let guard = runtime.block_on(mutex.lock()).expect("free");
+    // SAFETY: this is the only thread that uses the runtime, and the child touches nothing but this thread's memory
+    // before it ends.
+    match unsafe { fork() }.expect("a fork") {
+        ForkResult::Child => {
+            let refused = runtime.block_on(async {
+                let tried = mutex.try_lock().await.is_err_and(|error| error.kind() == ErrorKind::Closed);
+                let waited = mutex.lock().await.is_err_and(|error| error.kind() == ErrorKind::Closed);
+                let released = guard.unlock().await.is_err_and(|error| error.kind() == ErrorKind::Closed);
+                // Long enough for a keeper or a janitor to do harm.
+                tokio::time::sleep(LEASE).await;
+                tried && waited && released
+            });
+            // Without destructors: they would close the parent's connection.
+            unsafe { nix::libc::_exit(if refused { 0 } else { 1 }) }
+        }
+        ForkResult::Parent { child } => {
+            // The lock is kept alive while we wait.
+            let ended = runtime.block_on(async {
+                tokio::task::spawn_blocking(move || waitpid(child, None)).await.expect("it does not panic")
+            });
+            assert_eq!(ended.expect("our child"), WaitStatus::Exited(child, 0), "the fork was let through");
+            assert!(guard.is_held(), "held as before");
+            assert_eq!(runtime.block_on(guard.unlock()).expect("the file is there"), Unlocked::Released);
+            println!("test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
+            ExitCode::SUCCESS
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::exit;
+
+const CONFIG_HELP: &str = "Where the locks are:
+  --url, then $OARLOCK_URL, then `url` in the config file, then an SQLite file in your state folder.
+  A setting such as `lease` comes from the URL's parameters, then $OARLOCK_LEASE, then the config file.
+  The config file is --config, then $OARLOCK_CONFIG, then oarlock/config.toml in $XDG_CONFIG_HOME (~/.config).";
+
+/// Run a command under a distributed lock, look at locks, break one.
+#[derive(Debug, Parser)]
+#[command(name = "oarlock", version, after_help = exit::HELP, after_long_help = format!("{CONFIG_HELP}\n\n{}", exit::HELP))]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, Args)]
+pub(crate) struct Settings {
+    /// The backend, such as sqlite:/var/lib/app/locks.db. Others see the command line: put a password into $OARLOCK_URL
+    #[arg(long, global = true, value_name = "URL", help_heading = "Settings")]
+    pub(crate) url: Option<String>,
+    /// The config file
+    #[arg(long, global = true, value_name = "FILE", env = "OARLOCK_CONFIG", help_heading = "Settings")]
+    pub(crate) config: Option<PathBuf>,
+    /// Say on stderr which backend is used and what happens; twice for more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Settings")]
+    pub(crate) verbose: u8,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command only while the lock is held
+    #[command(after_help = exit::HELP, long_about = RUN)]
+    Run(RunArgs),
+    /// Show who holds a lock and who waits for it
+    Inspect(InspectArgs),
+    /// Show the locks that are held or waited for
+    List(ListArgs),
+    /// End a hold by force, whoever's it is; the holder's command is ended
+    Evict(EvictArgs),
+    /// Look for settings of the store that void a promise
+    Doctor(DoctorArgs),
+    /// Print the completions for a shell
+    Completions { shell: Shell },
+    /// Print the manual page, of the program or of one of its commands
+    Man { command: Option<String> },
+    /// Not for users: see `run::guardian`
+    #[command(name = "__guard", hide = true)]
+    Guard(GuardArgs),
+}
+
+const RUN: &str = "Run a command only while the lock is held.
+
+The command finds the lock's name in $OARLOCK_NAME and the fencing token in $OARLOCK_TOKEN: a number that is higher at \
+each later acquisition. Pass it on to what the lock protects, and let that refuse a lower one.
+
+The command runs in a process group of its own. The signals INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to it. \
+If the lock is lost, the group gets SIGTERM and, after --grace, SIGKILL; the same happens if oarlock itself is killed. If \
+oarlock is stopped, or suspended from the terminal, for longer than the lease, the lock is lost. The grace may overlap with \
+the next holder: where that must not be, use --grace 0 or check the fencing token. What the command leaves running in \
+the background when it ends is not waited for.";
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The lock's name
+    pub(crate) name: String,
+    /// Wait so long at most, such as 30s or 5m; a bare number means seconds. Without it: without end
+    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "try_lock")]
+    pub(crate) wait: Option<Duration>,
+    /// Do not wait at all
+    #[arg(long = "try")]
+    pub(crate) try_lock: bool,
+    /// How long the lock outlives a holder that is not heard of any more
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) lease: Option<Duration>,
+    /// The exit code if the lock is not free in time
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::CONFLICT)]
+    pub(crate) conflict_exit_code: u8,
+    /// The time between SIGTERM and SIGKILL when the lock is lost
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10s")]
+    pub(crate) grace: Duration,
+    /// The command and its arguments
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// How this holder is called where somebody looks: by the command's name, which tells more than ours.
+    pub(crate) fn label(&self) -> Option<String> {
+        let stem = Path::new(self.command.first()?).file_name()?.to_string_lossy();
+        let allowed = |c: &char| !c.is_control() && !matches!(c, '@' | '#');
+        let label: String = stem.chars().filter(allowed).take(16).collect();
+        (!label.is_empty()).then_some(label)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// The lock's name
+    pub(crate) name: String,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Only names that begin with this
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EvictArgs {
+    /// The lock's name
+    pub(crate) name: String,
+    /// Do not ask first
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Print one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GuardArgs {
+    /// The read end of the leash
+    pub(crate) leash: i32,
+    #[arg(value_parser = duration)]
+    pub(crate) grace: Duration,
+    /// Tell the parent when the command is stopped
+    #[arg(long)]
+    pub(crate) job_control: bool,
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// `30s`, `1m 30s`, or a number of seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string()),
+        Err(_) => humantime::parse_duration(text).map_err(|error| format!("{error}; write 30s, 5m or 1h 30m")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_are_read_in_each_form() {
+        for (text, millis) in [("30s", 30_000), ("1m 30s", 90_000), ("2", 2_000), ("0.25", 250), ("5ms", 5), ("0", 0)] {
+            assert_eq!(duration(text).unwrap(), Duration::from_millis(millis), "{text}");
+        }
+        for bad in ["", "-1", "nan", "soon", "1e99"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_label_is_the_commands_name() {
+        for (command, label) in [("/usr/bin/backup", Some("backup")), ("a@b#c", Some("abc")), ("@", None)] {
+            let cli = Cli::try_parse_from(["oarlock", "run", "x", "--", command]).unwrap();
+            let Command::Run(args) = cli.command else { panic!("not run") };
+            assert_eq!(args.label().as_deref(), label);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Which backend: the command line before the environment before the config file before the embedded default.
+
+use std::env;
+use std::path::PathBuf;
+
+use oarlock::{Config, Locks};
+
+use crate::args::Settings;
+use crate::exit::{CONFIG, Failure};
+use crate::output;
+
+/// Connects. `label` names the holder where no configuration does.
+pub(crate) async fn connect(settings: &Settings, label: Option<String>) -> Result<Locks, Failure> {
+    let mut config = Config::from_url(oarlock::DEFAULT_URL).map_err(|error| Failure::config(&error))?;
+    let mut origin = "the embedded default".to_owned();
+    for (layer, source) in layers(settings, label)? {
+        if layer.url().is_some() {
+            origin = source;
+        }
+        config = config.overlay(layer);
+    }
+    if settings.verbose > 0
+        && let Some(url) = config.url()
+    {
+        output::say(format!("using {url} ({origin})"));
+    }
+    oarlock::connect_with(config).await.map_err(|error| Failure::config(&error))
+}
+
+/// The layers above the default, the strongest last, and where each comes from.
+fn layers(settings: &Settings, label: Option<String>) -> Result<Vec<(Config, String)>, Failure> {
+    let mut layers = Vec::new();
+    let mut add = |layer: oarlock::Result<Config>, source: String| match layer {
+        Ok(layer) => {
+            layers.push((layer, source));
+            Ok(())
+        }
+        Err(error) => Err(Failure::config(&error)),
+    };
+    if let Some(label) = label {
+        // JSON writes a string without control characters as TOML does.
+        let text = serde_json::Value::String(label).to_string();
+        add(Config::from_toml(&format!("label = {text}")), "the command's name".to_owned())?;
+    }
+    if let Some(file) = settings.config.clone().or_else(|| own_file().filter(|file| file.exists())) {
+        add(Config::from_file(&file), format!("the config file {}", file.display()))?;
+    }
+    add(Config::from_env(environment()?), "the environment".to_owned())?;
+    if let Some(url) = &settings.url {
+        add(Config::from_url(url), "--url".to_owned())?;
+    }
+    Ok(layers)
+}
+
+/// The user's config file, there or not. The specification of XDG asks to ignore relative paths.
+fn own_file() -> Option<PathBuf> {
+    let absolute = |variable| env::var_os(variable).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
+    let folder = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))?;
+    Some(folder.join("oarlock/config.toml"))
+}
+
+fn environment() -> Result<Vec<(String, String)>, Failure> {
+    let ours = env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value)));
+    ours.filter(|(key, _)| key.starts_with("OARLOCK_"))
+        .map(|(key, value)| match value.into_string() {
+            Ok(value) => Ok((key, value)),
+            Err(_) => Err(Failure::new(CONFIG, format!("the environment: {key} is not UTF-8"))),
+        })
+        .collect()
+}

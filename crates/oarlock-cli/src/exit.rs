@@ -1,0 +1,103 @@
+//! The exit codes, all in one place, and the failure that carries one.
+
+use std::error::Error as _;
+
+use oarlock::{Error, ErrorKind};
+
+/// The lock was not free (`-E` chooses another code); an evicted lock was not held; `doctor` found something.
+pub(crate) const CONFLICT: u8 = 1;
+/// The command line is wrong.
+pub(crate) const USAGE: u8 = 64;
+/// The store could not be reached, refused, or did not answer.
+pub(crate) const UNAVAILABLE: u8 = 69;
+/// The operating system refused something, such as another process.
+pub(crate) const OS_ERROR: u8 = 71;
+/// The lock was lost before the command ended.
+pub(crate) const LOST: u8 = 75;
+/// The configuration is wrong.
+pub(crate) const CONFIG: u8 = 78;
+/// The command is there but cannot be run.
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
+/// There is no such command.
+pub(crate) const NOT_FOUND: u8 = 127;
+/// Added to the number of a signal.
+pub(crate) const SIGNAL: u8 = 128;
+
+/// The same for the reader of `--help` and of the manual page.
+pub(crate) const HELP: &str = "Exit codes:
+  0    done (of `run`: the command's own code; 128+N if signal N ended it)
+  1    not free in time (`run`, see -E), not held or left alone (`evict`), findings (`doctor`)
+  64   wrong usage
+  69   the store cannot be reached, refused, or did not answer
+  71   the operating system refused something
+  75   the lock was lost before the command ended
+  78   wrong configuration
+  126  the command cannot be executed
+  127  the command was not found
+  128+N  interrupted by signal N";
+
+/// Why the program ends with a code of its own.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: u8,
+    pub(crate) message: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
+        Self { code, message: Some(message.into()) }
+    }
+
+    pub(crate) fn silent(code: u8) -> Self {
+        Self { code, message: None }
+    }
+
+    /// An error while the configuration was read and the backend chosen by it.
+    pub(crate) fn config(error: &Error) -> Self {
+        match error.kind() {
+            ErrorKind::Invalid | ErrorKind::Unsupported => Self::new(CONFIG, told(error)),
+            _ => Self::from(error),
+        }
+    }
+}
+
+impl From<&Error> for Failure {
+    fn from(error: &Error) -> Self {
+        let code = match error.kind() {
+            ErrorKind::Invalid | ErrorKind::Unsupported => USAGE,
+            ErrorKind::Timeout => CONFLICT,
+            ErrorKind::Lost => LOST,
+            _ => UNAVAILABLE,
+        };
+        Self::new(code, told(error))
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<nix::errno::Errno> for Failure {
+    fn from(error: nix::errno::Errno) -> Self {
+        Self::from(std::io::Error::from(error))
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::new(OS_ERROR, error.to_string())
+    }
+}
+
+/// The error and what caused it, on one line.
+fn told(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(&format!(": {cause}"));
+        source = cause.source();
+    }
+    text
+}

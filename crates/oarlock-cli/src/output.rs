@@ -1,0 +1,46 @@
+//! What goes out: answers on stdout, remarks and traces on stderr.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use tracing_subscriber::EnvFilter;
+
+use crate::exit::{Failure, SIGNAL};
+
+/// Writes an answer. Nobody reading it ends the program as the signal for that would, without a word.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            Err(Failure::silent(SIGNAL + nix::sys::signal::Signal::SIGPIPE as u8))
+        }
+        result => Ok(result?),
+    }
+}
+
+/// Writes an answer as one JSON document.
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
+    print(&format!("{text}\n"))
+}
+
+/// A remark to the user.
+pub(crate) fn say(text: impl AsRef<str>) {
+    // There is nowhere left to report that stderr is gone, and it must not end a command that runs.
+    let _ = writeln!(io::stderr(), "oarlock: {}", clean(text.as_ref()));
+}
+
+/// What a store holds was written by others: it shall not steer the terminal.
+pub(crate) fn clean(text: &str) -> String {
+    text.replace(|c: char| c.is_control(), "\u{fffd}")
+}
+
+/// Switches the library's own reports on.
+pub(crate) fn trace(verbose: u8) {
+    let filter = match verbose {
+        0 => return,
+        1 => "info,sqlx=warn",
+        _ => "debug,sqlx=warn",
+    };
+    tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(io::stderr).init();
+}

@@ -1,0 +1,92 @@
+//! The pipe from `oarlock` to the guardian. It carries instants of the system's clock, as nanoseconds in eight bytes each:
+//! until then the lock is held. Its end means that `oarlock` is gone.
+
+use std::io::{self, PipeReader, PipeWriter, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
+
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use oarlock::Instant;
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+
+/// Instants closer than this count as the same: the end of a lease is computed from two readings of the clock.
+const SAME: Duration = Duration::from_millis(1);
+
+/// The end that `oarlock` holds.
+#[derive(Debug)]
+pub(super) struct Leash {
+    pipe: PipeWriter,
+    told: Instant,
+}
+
+/// The other end, on its way to the guardian.
+#[derive(Debug)]
+pub(super) struct Inherited(PipeReader);
+
+impl Leash {
+    pub(super) fn new() -> io::Result<(Self, Inherited)> {
+        let (reader, writer) = io::pipe()?;
+        // The guardian inherits its own end alone: holding ours too, it would never see the pipe end.
+        fcntl(&reader, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        // A guardian that was stopped must not stop us with it.
+        fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        Ok((Self { pipe: writer, told: Instant::from_origin(Duration::ZERO) }, Inherited(reader)))
+    }
+
+    /// The lock is held until then.
+    pub(super) fn hold_until(&mut self, until: Instant) {
+        if until.saturating_duration_since(self.told) > SAME {
+            self.told = until;
+            self.send(until);
+        }
+    }
+
+    /// The lock is lost.
+    pub(super) fn lost(&mut self) {
+        self.send(Instant::from_origin(Duration::ZERO));
+    }
+
+    fn send(&mut self, until: Instant) {
+        let nanos = u64::try_from(until.since_origin().as_nanos()).unwrap_or(u64::MAX);
+        // It fails if the guardian is gone, which its exit reports, or stopped for very long: then it still knows an
+        // earlier time, and errs on the safe side.
+        let _ = self.pipe.write_all(&nanos.to_le_bytes());
+    }
+}
+
+impl Inherited {
+    /// What the guardian is to [`open`](Held::open).
+    pub(super) fn number(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// The end that the guardian holds.
+#[derive(Debug)]
+pub(super) struct Held {
+    pipe: pipe::Receiver,
+    frame: [u8; 8],
+    filled: usize,
+}
+
+impl Held {
+    /// Opens the inherited pipe anew, so that the command does not inherit it.
+    pub(super) fn open(number: RawFd) -> io::Result<Self> {
+        let pipe = pipe::OpenOptions::new().open_receiver(format!("/dev/fd/{number}"))?;
+        nix::unistd::close(number)?;
+        Ok(Self { pipe, frame: [0; 8], filled: 0 })
+    }
+
+    /// The next instant, or `None` when `oarlock` is gone. Dropping the future loses nothing.
+    pub(super) async fn next(&mut self) -> Option<Instant> {
+        while self.filled < self.frame.len() {
+            match self.pipe.read(&mut self.frame[self.filled..]).await {
+                Ok(0) | Err(_) => return None,
+                Ok(read) => self.filled += read,
+            }
+        }
+        self.filled = 0;
+        Some(Instant::from_origin(Duration::from_nanos(u64::from_le_bytes(self.frame))))
+    }
+}

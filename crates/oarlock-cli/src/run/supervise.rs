@@ -1,0 +1,130 @@
+//! While the command runs: signals pass, the guardian hears of renewals, and a loss ends the command.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, killpg, raise};
+use nix::unistd::Pid;
+use oarlock::{Clock, Instant, Lease, SystemClock};
+use tokio::process::{Child, Command};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::leash::{Inherited, Leash};
+use super::signals::Signals;
+use super::terminal;
+use crate::args::RunArgs;
+use crate::exit::{Failure, OS_ERROR, SIGNAL};
+use crate::output::say;
+
+/// How long after the grace we end the group ourselves, in case the guardian is stopped.
+const BACKSTOP: Duration = Duration::from_secs(1);
+
+/// How it went.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The command ended with this code.
+    Ended(u8),
+    /// It was ended, since the lock was lost.
+    Lost,
+}
+
+/// Runs the command to its end.
+pub(super) async fn supervise(args: &RunArgs, lease: &Lease, signals: &mut Signals) -> Result<Outcome, Failure> {
+    let (mut leash, inherited) = Leash::new()?;
+    let job_control = terminal::is_ours();
+    let mut guardian = start(args, lease, &inherited, job_control)?;
+    drop(inherited);
+    let group = Pid::from_raw(guardian.id().expect("it was not waited for yet") as i32);
+    if job_control {
+        terminal::lend(group);
+    }
+    leash.hold_until(held_until(lease));
+
+    // Renewals come every third of the lease: the guardian hears of them early enough.
+    let mut look = interval((lease.remaining() / 10).max(Duration::from_millis(1)));
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut lost = false;
+    let mut kill_at = None;
+    let status = loop {
+        tokio::select! {
+            status = guardian.wait() => break status?,
+            signal = signals.next() => pass_on(signal, group, job_control),
+            () = lease.lost(), if !lost => {
+                lost = true;
+                say(format!("{:?} is lost: ending the command", args.name));
+                leash.lost();
+                kill_at = Some(SystemClock.now() + args.grace + BACKSTOP);
+            }
+            _ = look.tick(), if !lost => leash.hold_until(held_until(lease)),
+            () = at(kill_at) => {
+                let _ = killpg(group, Signal::SIGKILL);
+                kill_at = None;
+            }
+        }
+    };
+    if job_control {
+        terminal::take_back();
+    }
+    Ok(outcome(status, group, lease))
+}
+
+fn start(args: &RunArgs, lease: &Lease, inherited: &Inherited, job_control: bool) -> Result<Child, Failure> {
+    // This very program, also if the file was replaced meanwhile.
+    let program = if cfg!(target_os = "linux") { "/proc/self/exe".into() } else { std::env::current_exe()? };
+    let mut command = Command::new(program);
+    command.arg0("oarlock").arg("__guard").arg(inherited.number().to_string());
+    command.arg(format!("{}ms", args.grace.as_millis()));
+    if job_control {
+        command.arg("--job-control");
+    }
+    command.arg("--").args(&args.command).process_group(0);
+    command.env("OARLOCK_NAME", &args.name).env("OARLOCK_TOKEN", lease.fencing_token().to_string());
+    command.spawn().map_err(|error| Failure::new(OS_ERROR, format!("cannot start the command's guardian: {error}")))
+}
+
+/// Until when the lock is held. The clock is read first: a pause between the two readings then makes the answer too
+/// early, never too late.
+fn held_until(lease: &Lease) -> Instant {
+    let now = SystemClock.now();
+    now + lease.remaining()
+}
+
+async fn at(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => SystemClock.sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn pass_on(signal: Signal, group: Pid, job_control: bool) {
+    match signal {
+        Signal::SIGTSTP => {
+            // On its own terminal the command was stopped already, and the guardian told us.
+            if job_control {
+                terminal::take_back();
+            } else {
+                let _ = killpg(group, signal);
+            }
+            // Suspended, we do not renew: after the lease the guardian ends the command.
+            let _ = raise(Signal::SIGSTOP);
+        }
+        Signal::SIGCONT if job_control && terminal::is_ours() => {
+            terminal::lend(group);
+            let _ = killpg(group, signal);
+        }
+        signal => {
+            let _ = killpg(group, signal);
+        }
+    }
+}
+
+fn outcome(status: ExitStatus, group: Pid, lease: &Lease) -> Outcome {
+    let Some(code) = status.code() else {
+        // The guardian was killed, by itself after a loss or by another: nobody else is left to end the group.
+        let _ = killpg(group, Signal::SIGKILL);
+        let signal = status.signal().unwrap_or(Signal::SIGKILL as i32) as u8;
+        return if lease.is_held() { Outcome::Ended(SIGNAL + signal) } else { Outcome::Lost };
+    };
+    Outcome::Ended(code as u8)
+}

@@ -1,0 +1,184 @@
+//! A store in a temporary folder, and the built program run against it.
+
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+/// Not a claim about speed: after so long, a test that waits for something has failed.
+const FOREVER: Duration = Duration::from_secs(60);
+
+/// A folder for one test: the store, and whatever its commands write.
+pub(crate) struct Place {
+    dir: TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("sqlite:{}", self.path("locks.db").display())
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    pub(crate) fn lines(&self, name: &str) -> Vec<String> {
+        self.read(name).lines().map(str::to_owned).collect()
+    }
+
+    /// The program without any configuration, in this folder.
+    pub(crate) fn bare(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_oarlock"));
+        for (key, _) in std::env::vars_os() {
+            if key.to_string_lossy().starts_with("OARLOCK_") {
+                command.env_remove(key);
+            }
+        }
+        command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
+        command.env("HOME", self.dir.path()).env_remove("XDG_CONFIG_HOME").env_remove("XDG_STATE_HOME");
+        command
+    }
+
+    /// The program with this folder's store.
+    pub(crate) fn oarlock(&self, args: &[&str]) -> Command {
+        let mut command = self.bare(args);
+        command.env("OARLOCK_URL", self.url());
+        command
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn output(&self, args: &[&str]) -> Output {
+        self.oarlock(args).output().unwrap()
+    }
+
+    /// `oarlock run ARGS… -- sh -c SCRIPT`, started.
+    pub(crate) fn start(&self, args: &[&str], script: &str) -> Running {
+        let mut command = self.oarlock(&["run"]);
+        command.args(args).args(["--", "sh", "-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running(Some(command.spawn().unwrap()))
+    }
+
+    /// `oarlock inspect NAME --json`.
+    pub(crate) fn inspect(&self, name: &str) -> serde_json::Value {
+        let output = self.output(&["inspect", name, "--json"]);
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Waits until a command has written so many lines.
+    pub(crate) fn wait_lines(&self, name: &str, count: usize) -> Vec<String> {
+        wait_for(&format!("{count} lines in {name}"), || {
+            let text = self.read(name);
+            let complete = text.matches('\n').count() >= count;
+            complete.then(|| text.lines().map(str::to_owned).collect())
+        })
+    }
+}
+
+/// A running `oarlock`, killed at the drop.
+pub(crate) struct Running(Option<Child>);
+
+impl Running {
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(self.0.as_ref().unwrap().id() as i32)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).unwrap();
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.0.as_mut().unwrap().try_wait().unwrap().is_none()
+    }
+
+    pub(crate) fn output(mut self) -> Output {
+        self.0.take().unwrap().wait_with_output().unwrap()
+    }
+
+    pub(crate) fn code(self) -> i32 {
+        code(self.output().status)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A terminal with a shell on it.
+pub(crate) struct Terminal(Child);
+
+impl Terminal {
+    /// Runs a line on a terminal of its own; `$OARLOCK` is the program.
+    pub(crate) fn start(place: &Place, line: &str) -> Self {
+        let mut command = Command::new("script");
+        command.args(["-qec", line, "/dev/null"]).current_dir(place.path("."));
+        command.env("OARLOCK", env!("CARGO_BIN_EXE_oarlock")).env("OARLOCK_URL", place.url()).env("TERM", "xterm");
+        // `script` asks this shell to run the line.
+        command.env("SHELL", "/bin/sh");
+        Self(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    pub(crate) fn type_in(mut self, text: &str) -> Self {
+        self.0.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+        self
+    }
+
+    /// Waits for the end; what was shown is in `stdout`.
+    pub(crate) fn output(mut self) -> Output {
+        // The end of its input would end the terminal before the line has ended.
+        let input = self.0.stdin.take();
+        let output = self.0.wait_with_output().unwrap();
+        drop(input);
+        output
+    }
+}
+
+/// The exit code; a death by signal is none of those that the program promises.
+pub(crate) fn code(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| -status.signal().unwrap())
+}
+
+/// Polls until there is an answer.
+pub(crate) fn wait_for<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(answer) = answer() {
+            return answer;
+        }
+        assert!(start.elapsed() < FOREVER, "waited for {what} in vain");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Does a process still run? One that only its parent's negligence keeps in the table does not.
+pub(crate) fn is_alive(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    state.is_some_and(|state| state != 'Z' && state != 'X')
+}
+
+/// Waits until none of the processes runs any more.
+pub(crate) fn wait_dead(pids: &[String]) {
+    wait_for(&format!("the end of {pids:?}"), || pids.iter().all(|pid| !is_alive(pid)).then_some(()));
+}

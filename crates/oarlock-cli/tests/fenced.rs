@@ -1,0 +1,120 @@
+//! The counter again, while its holders are stopped for longer than their lease and killed, some with their guardian: the
+//! lock alone cannot save it then, the fencing token does.
+
+mod common;
+
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::{Place, code};
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+
+const WORKERS: usize = 4;
+const INCREMENTS: usize = 15;
+const LEASE: Duration = Duration::from_millis(600);
+
+/// The process that a worker runs just now. It is locked while the process is signalled, so that it is not reaped
+/// meanwhile and its number given to another.
+type Current = Mutex<Option<Pid>>;
+
+#[test]
+fn stops_and_kills_lose_no_accepted_update() {
+    let place = Place::new();
+    std::fs::write(place.path("history"), "w 0 0\n").unwrap();
+    let current: Vec<Current> = (0..WORKERS).map(|_| Mutex::new(None)).collect();
+    let (acknowledged, working) = (AtomicUsize::new(0), AtomicUsize::new(WORKERS));
+    let faults = std::thread::scope(|scope| {
+        for current in &current {
+            scope.spawn(|| {
+                let mut done = 0;
+                // On until a refusal was seen, though not for ever.
+                while done < INCREMENTS || (done < 20 * INCREMENTS && place.read("refused").is_empty()) {
+                    if increment(&place, current) == 0 {
+                        done += 1;
+                    }
+                }
+                acknowledged.fetch_add(done, Ordering::Relaxed);
+                working.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        torment(&current, &working)
+    });
+    println!("stopped {} times, left a command alone {} times, killed {} times", faults[0], faults[1], faults[2]);
+    assert!(faults.iter().all(|&count| count > 0), "not every fault came to pass");
+    assert!(!place.read("refused").is_empty(), "no late writer was refused: nothing was shown");
+
+    let mut last = (0, 0);
+    for line in place.lines("history") {
+        let [kind, token, value]: [&str; 3] = line.split(' ').collect::<Vec<_>>().try_into().unwrap();
+        let (token, value): (u64, usize) = (token.parse().unwrap(), value.parse().unwrap());
+        assert!(token >= last.0, "accepted out of order: {line:?} after token {}", last.0);
+        let expected = if kind == "w" && token > 0 { last.1 + 1 } else { last.1 };
+        assert_eq!(value, expected, "a lost update at {line:?}");
+        last = (token, value);
+    }
+    assert!(last.1 >= acknowledged.into_inner(), "an acknowledged update is gone");
+}
+
+fn increment(place: &Place, current: &Current) -> i32 {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fenced_counter.sh");
+    let lease = format!("{}ms", LEASE.as_millis());
+    let mut command = place.oarlock(&["run", "counter", "--lease", &lease, "--", "sh", script, "history"]);
+    let mut child = command.stderr(Stdio::null()).process_group(0).spawn().unwrap();
+    let pid = Pid::from_raw(child.id() as i32);
+    *current.lock().unwrap() = Some(pid);
+    waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).unwrap();
+    *current.lock().unwrap() = None;
+    code(child.wait().unwrap())
+}
+
+/// Until all work is done, and in turn: stops `oarlock` for longer than its lease, kills it, or kills it with the guardian
+/// and stops the command that is left alone. Answers how often.
+fn torment(current: &[Current], working: &AtomicUsize) -> [u32; 3] {
+    let mut faults = [0; 3];
+    let mut random = 0x9e37_79b9_u32;
+    let mut draw = |below: u32| {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (random >> 16) % below
+    };
+    while working.load(Ordering::Relaxed) > 0 {
+        std::thread::sleep(Duration::from_millis(u64::from(30 + draw(100))));
+        let victim = &current[draw(WORKERS as u32) as usize];
+        let kind = draw(3) as usize;
+        let now = victim.lock().unwrap();
+        let Some(pid) = *now else { continue };
+        // Without a command there is nothing that could be late.
+        let Some(guardian) = guardian(pid) else { continue };
+        faults[kind] += 1;
+        match kind {
+            0 => {
+                let _ = kill(pid, Signal::SIGSTOP);
+                drop(now);
+                std::thread::sleep(LEASE * 3 / 2);
+                // Only a continued process can be reaped: it is still this one.
+                let _ = kill(pid, Signal::SIGCONT);
+            }
+            1 => {
+                // In this order, so that neither of the two sees the other die.
+                let _ = kill(pid, Signal::SIGSTOP);
+                let _ = kill(guardian, Signal::SIGKILL);
+                let _ = killpg(guardian, Signal::SIGSTOP);
+                let _ = kill(pid, Signal::SIGKILL);
+                drop(now);
+                std::thread::sleep(LEASE * 3 / 2);
+                let _ = killpg(guardian, Signal::SIGCONT);
+            }
+            _ => drop(kill(pid, Signal::SIGKILL)),
+        }
+    }
+    faults
+}
+
+fn guardian(oarlock: Pid) -> Option<Pid> {
+    let children = std::fs::read_to_string(format!("/proc/{oarlock}/task/{oarlock}/children")).ok()?;
+    children.split_whitespace().next()?.parse().ok().map(Pid::from_raw)
+}

@@ -1,0 +1,216 @@
+//! Looking at locks, breaking one, and where the configuration comes from.
+
+mod common;
+
+use std::fs;
+use std::process::{Output, Stdio};
+
+use common::{Place, Terminal, code, wait_for};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+fn text(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn inspect_tells_who_holds() {
+    let place = Place::new();
+    assert_eq!(text(&place.output(&["inspect", "job"])), "free\n");
+    let free = serde_json::json!({ "name": "job", "held": false, "holder": null, "waiters": [] });
+    assert_eq!(place.inspect("job"), free);
+
+    let holder = place.start(&["job", "--lease", "20s"], "echo $OARLOCK_TOKEN >token; sleep 1000");
+    let token: u64 = place.wait_lines("token", 1)[0].parse().unwrap();
+    let status = place.inspect("job");
+    let seen = &status["holder"];
+    assert_eq!(status["held"], true);
+    assert_eq!(seen["label"], "sh");
+    assert_eq!(seen["pid"], holder.pid().as_raw());
+    assert_eq!(seen["token"], token);
+    assert!(seen["remaining_ms"].as_u64().unwrap() <= 20_000);
+    humantime_utc(seen["since"].as_str().unwrap());
+    let fields: Vec<_> = seen.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(fields, ["held_for_ms", "host", "label", "owner", "pid", "remaining_ms", "since", "token"]);
+    // The random part that releases the lock is cut short.
+    assert!(seen["owner"].as_str().unwrap().rsplit('#').next().unwrap().len() <= 9);
+
+    let table = text(&place.output(&["inspect", "job"]));
+    for part in ["NAME", "WAITERS", "job", "sh", &token.to_string(), &holder.pid().to_string()] {
+        assert!(table.contains(part), "{part} in {table}");
+    }
+    holder.signal(Signal::SIGTERM);
+    assert_eq!(holder.code(), 143);
+}
+
+fn humantime_utc(since: &str) {
+    assert!(since.ends_with('Z') && since.len() == "2026-01-01T00:00:00.000Z".len(), "{since}");
+}
+
+#[test]
+fn list_shows_what_is_held_under_a_prefix() {
+    let place = Place::new();
+    let names = ["a/1", "a/2", "b"];
+    let holders: Vec<_> = names.iter().map(|name| place.start(&[name], "echo >>started; sleep 1000")).collect();
+    place.wait_lines("started", 3);
+    for (prefix, expected) in [("", &names[..]), ("a/", &names[..2]), ("c", &[])] {
+        let listed: Value = serde_json::from_slice(&place.output(&["list", prefix, "--json"]).stdout).unwrap();
+        let listed: Vec<_> = listed.as_array().unwrap().iter().map(|lock| lock["name"].as_str().unwrap()).collect();
+        assert_eq!(listed, expected);
+        let table = text(&place.output(&["list", prefix]));
+        assert_eq!(table.lines().count(), 1 + expected.len(), "{table}");
+    }
+    drop(holders);
+}
+
+#[test]
+fn evict_asks_first() {
+    let place = Place::new();
+    assert_eq!(code(place.output(&["evict", "job", "--yes"]).status), 1, "not held");
+    let holder = place.start(&["job", "--lease", "2s"], "echo >started; sleep 1000");
+    place.wait_lines("started", 1);
+    let refused = place.output(&["evict", "job"]);
+    assert_eq!(code(refused.status), 64);
+    assert!(told(&refused).contains("--yes"));
+    for (answer, expected, held) in [("n", 1, true), ("", 1, true), ("y", 0, false)] {
+        let output = Terminal::start(&place, "$OARLOCK evict job").type_in(&format!("{answer}\n")).output();
+        assert_eq!(code(output.status), expected, "{output:?}");
+        assert!(text(&output).contains("sh@"), "the holder is named");
+        assert_eq!(place.inspect("job")["held"], held);
+    }
+    assert_eq!(holder.code(), 75);
+}
+
+#[test]
+fn evict_answers_in_json() {
+    let place = Place::new();
+    let holder = place.start(&["job", "--lease", "2s"], "echo >started; sleep 1000");
+    place.wait_lines("started", 1);
+    for evicted in [true, false] {
+        let output = place.output(&["evict", "job", "--yes", "--json"]);
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&answer["evicted"], answer["holder"].is_object()), (&Value::Bool(evicted), evicted));
+        assert_eq!(code(output.status), i32::from(!evicted));
+    }
+    assert_eq!(holder.code(), 75);
+}
+
+#[test]
+fn a_wait_on_a_terminal_names_the_holder_and_elsewhere_draws_nothing() {
+    let place = Place::new();
+    let holder = place.start(&["job"], "echo >started; sleep 1000");
+    place.wait_lines("started", 1);
+    let shown = text(&Terminal::start(&place, "$OARLOCK run job --wait 2s -- true").output());
+    assert!(shown.contains("waiting:") && shown.contains("sh@"), "{shown}");
+
+    let waiter = place.start(&["job"], "exit 0");
+    wait_for("a while", || (place.inspect("job")["holder"]["held_for_ms"].as_u64() > Some(3_000)).then_some(()));
+    holder.signal(Signal::SIGTERM);
+    assert_eq!(holder.code(), 143);
+    let output = waiter.output();
+    assert_eq!((code(output.status), told(&output).as_str()), (0, ""));
+}
+
+#[test]
+fn the_configuration_is_taken_in_order() {
+    let place = Place::new();
+    let url = |name: &str| format!("sqlite:{}", place.path(name).display());
+    let config = |name: &str| format!("url = \"{}\"\nlease = \"7s\"\n", url(name));
+    let used = |command: &mut std::process::Command| {
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        told(&output).lines().next().unwrap().to_owned()
+    };
+    let look = ["-v", "inspect", "job"];
+    assert!(used(&mut place.bare(&look)).contains("embedded default"));
+
+    fs::create_dir_all(place.path(".config/oarlock")).unwrap();
+    fs::write(place.path(".config/oarlock/config.toml"), config("home.db")).unwrap();
+    assert!(used(&mut place.bare(&look)).contains("home.db (the config file"));
+
+    fs::create_dir_all(place.path("xdg/oarlock")).unwrap();
+    fs::write(place.path("xdg/oarlock/config.toml"), config("xdg.db")).unwrap();
+    let xdg = place.path("xdg");
+    assert!(used(place.bare(&look).env("XDG_CONFIG_HOME", &xdg)).contains("xdg.db (the config file"));
+
+    fs::write(place.path("own.toml"), config("own.db")).unwrap();
+    let own = place.path("own.toml");
+    assert!(used(place.bare(&look).env("XDG_CONFIG_HOME", &xdg).env("OARLOCK_CONFIG", &own)).contains("own.db"));
+    let mut flag = place.bare(&["-v", "--config", own.to_str().unwrap(), "inspect", "job"]);
+    assert!(used(flag.env("OARLOCK_CONFIG", "/missing")).contains("own.db"));
+
+    let mut environment = place.bare(&look);
+    environment.env("OARLOCK_CONFIG", &own).env("OARLOCK_URL", url("env.db"));
+    assert!(used(&mut environment).contains("env.db (the environment)"));
+    let flag = url("flag.db");
+    let mut all = place.bare(&["inspect", "job", "-v", "--url", &flag]);
+    all.env("OARLOCK_CONFIG", &own).env("OARLOCK_URL", url("env.db"));
+    assert!(used(&mut all).contains("flag.db (--url)"));
+
+    // The URL is replaced, the lease of a lower layer stays.
+    let mut run = place.bare(&["run", "job", "--url", &flag, "--", env!("CARGO_BIN_EXE_oarlock")]);
+    run.args(["inspect", "job", "--json", "--url", &flag]).env("OARLOCK_CONFIG", &own);
+    let seen: Value = serde_json::from_slice(&run.output().unwrap().stdout).unwrap();
+    let left = seen["holder"]["remaining_ms"].as_u64().unwrap();
+    assert!((1..=7_000).contains(&left), "{left}");
+}
+
+#[test]
+fn what_is_unknown_is_refused() {
+    let place = Place::new();
+    fs::write(place.path("bad.toml"), "leese = \"7s\"\n").unwrap();
+    for (args, variable, expected, named) in [
+        (&["--config", "bad.toml", "inspect", "job"][..], None, 78, "leese"),
+        (&["--config", "missing.toml", "inspect", "job"], None, 78, "missing.toml"),
+        (&["inspect", "job"], Some(("OARLOCK_LEESE", "7s")), 78, "OARLOCK_LEESE"),
+        (&["--url", "sqlite:x.db?leese=7s", "inspect", "job"], None, 78, "leese"),
+        (&["--url", "redis://user:hunter2@host", "inspect", "job"], None, 78, "feature \"redis\""),
+        (&["--url", "nonsense", "inspect", "job"], None, 78, "scheme"),
+        (&["inspect", "job", "--jsn"], None, 64, "--jsn"),
+        (&["inspect", ""], None, 64, "empty"),
+        (&["run", "job"], None, 64, "COMMAND"),
+        (&["run", "job", "--wait", "soon", "--", "true"], None, 64, "soon"),
+        (&["run", "job", "--wait", "1s", "--try", "--", "true"], None, 64, "--try"),
+    ] {
+        let output = place.bare(args).envs(variable).output().unwrap();
+        assert_eq!(code(output.status), expected, "{args:?}: {output:?}");
+        assert!(told(&output).contains(named), "{args:?}: {output:?}");
+        assert!(!told(&output).contains("hunter2"));
+    }
+}
+
+#[test]
+fn a_store_that_cannot_be_used_is_an_error_and_not_a_conflict() {
+    let place = Place::new();
+    fs::write(place.path("text"), "this is no database, but a text that is long enough to be looked at").unwrap();
+    let output = place.bare(&["--url", "sqlite:text", "run", "job", "--try", "--", "true"]).output().unwrap();
+    assert_eq!(code(output.status), 69, "{output:?}");
+    assert!(told(&output).contains("text"), "{output:?}");
+}
+
+#[test]
+fn completions_and_manual_pages_are_generated() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(text(&place.output(&["completions", shell])).contains("evict"), "{shell}");
+    }
+    let program = text(&place.output(&["man"]));
+    assert!(program.contains(".TH oarlock 1") && program.contains("Exit codes") && !program.contains("__guard"));
+    let run = text(&place.output(&["man", "run"]));
+    assert!(run.contains("OARLOCK_TOKEN") && run.contains("grace") && run.contains("Exit codes"));
+    assert_eq!(code(place.output(&["man", "__guard"]).status), 64);
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_panic() {
+    let place = Place::new();
+    let mut child =
+        place.oarlock(&["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((code(output.status), told(&output).as_str()), (141, ""));
+}

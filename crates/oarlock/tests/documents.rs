@@ -1,0 +1,33 @@
+//! What the README says of the configuration and of the URLs is so.
+
+use oarlock::{Config, ErrorKind};
+
+const README: &str = include_str!("../../../README.md");
+
+#[test]
+fn the_config_file_of_the_readme_is_read() {
+    let (_, rest) = README.split_once("```toml\n").unwrap();
+    let (toml, _) = rest.split_once("```").unwrap();
+    let config = Config::from_toml(toml).unwrap();
+    assert_eq!(config.url().unwrap().scheme(), "sqlite");
+}
+
+#[tokio::test]
+async fn the_announced_urls_are_known_and_name_their_feature() {
+    let announced = [
+        ("redis", "redis"),
+        ("zookeeper", "zookeeper"),
+        ("etcd", "etcd"),
+        ("postgres", "postgres"),
+        ("mysql", "mysql"),
+    ];
+    for (scheme, feature) in announced {
+        let url = format!("{scheme}://host");
+        assert!(README.contains(&format!("`{scheme}://…` | hosts | announced")), "{scheme}");
+        let error = oarlock::connect(&url).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains(&format!("the cargo feature {feature:?}")), "{error}");
+    }
+    let error = oarlock::connect("rediss+typo://host").await.unwrap_err().to_string();
+    assert!(error.contains("sqlite") && error.contains("memory"), "{error}");
+}

@@ -1,0 +1,38 @@
+//! The examples hold what they show, on a store of their own.
+#![cfg(feature = "sqlite")]
+// Each example has a `main`, which is not what is called here.
+#![allow(dead_code)]
+
+#[path = "../examples/fenced_record.rs"]
+mod fenced_record;
+#[path = "../examples/scheduled_job.rs"]
+mod scheduled_job;
+#[path = "../examples/shared_token.rs"]
+mod shared_token;
+
+use oarlock::Config;
+use tempfile::TempDir;
+
+fn store() -> (TempDir, Config) {
+    let dir = TempDir::new().unwrap();
+    let url = format!("sqlite:{}/locks.db", dir.path().display());
+    (dir, Config::from_url(&url).unwrap())
+}
+
+#[tokio::test]
+async fn a_scheduled_job_runs_once_for_each_slot() {
+    let (_dir, config) = store();
+    scheduled_job::demo(config).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_shared_token_is_refreshed_once() {
+    let (_dir, config) = store();
+    shared_token::demo(config).await.unwrap();
+}
+
+#[test]
+fn a_paused_writer_is_refused() {
+    let (_dir, config) = store();
+    fenced_record::demo(config).unwrap();
+}

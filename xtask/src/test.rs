@@ -1,0 +1,46 @@
+//! All tests, with their own set-up.
+
+use std::process::Command;
+
+/// Programs that the tests run, and the Debian packages that have them.
+const NEEDED: [(&str, &str); 3] = [("sh", "dash"), ("cc", "gcc"), ("setsid", "util-linux")];
+
+/// The torture in the test command: long enough for some hundred stops and kills.
+const TORTURE: [&str; 7] = ["xtask", "torture", "sqlite", "--minutes", "0.5", "--seed", "7"];
+
+pub(crate) fn run() -> Result<(), String> {
+    set_up()?;
+    // The torture's workers and the tests of the program run what is built here.
+    cargo(&["test", "--locked", "--workspace"])?;
+    cargo(&TORTURE)
+}
+
+/// Installs what is missing, where that is possible.
+fn set_up() -> Result<(), String> {
+    let missing: Vec<_> = NEEDED.iter().filter(|(program, _)| !is_there(program)).map(|(_, package)| *package).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    println!("installing {}", missing.join(", "));
+    let update = Command::new("apt-get").arg("update").status();
+    let install = Command::new("apt-get").args(["install", "-y", "--no-install-recommends"]).args(&missing).status();
+    match (update, install) {
+        (Ok(_), Ok(status)) if status.success() => Ok(()),
+        _ => Err(format!("these packages are needed and could not be installed: {}", missing.join(", "))),
+    }
+}
+
+fn is_there(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+fn cargo(arguments: &[&str]) -> Result<(), String> {
+    println!("== cargo {}", arguments.join(" "));
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    match Command::new(cargo).args(arguments).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("cargo {}: {status}", arguments.join(" "))),
+        Err(error) => Err(format!("cargo cannot be run: {error}")),
+    }
+}
