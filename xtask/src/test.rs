@@ -3,21 +3,28 @@
 use std::process::Command;
 
 /// Programs that the tests run, and the Debian packages that have them.
-const NEEDED: [(&str, &str); 3] = [("sh", "dash"), ("cc", "gcc"), ("setsid", "util-linux")];
+const NEEDED: [(&str, &str); 5] = [
+    ("sh", "dash"),
+    ("cc", "gcc"),
+    ("setsid", "util-linux"),
+    ("redis-server", "redis-server"),
+    ("redis-cli", "redis-tools"),
+];
 
-/// The torture in the test command: long enough for some hundred stops and kills.
-const TORTURE: [&str; 7] = ["xtask", "torture", "sqlite", "--minutes", "0.5", "--seed", "7"];
+/// The stores that the test command tortures: long enough for some hundred stops and kills.
+const TORTURED: [&str; 2] = ["sqlite", "redis"];
 
 pub(crate) fn run() -> Result<(), String> {
     set_up()?;
     // The torture's workers and the tests of the program run what is built here.
     cargo(&["test", "--locked", "--workspace"])?;
-    cargo(&TORTURE)
+    TORTURED.iter().try_for_each(|store| cargo(&["xtask", "torture", store, "--minutes", "0.5", "--seed", "7"]))
 }
 
 /// Installs what is missing, where that is possible.
 fn set_up() -> Result<(), String> {
-    let missing: Vec<_> = NEEDED.iter().filter(|(program, _)| !is_there(program)).map(|(_, package)| *package).collect();
+    let missing: Vec<_> =
+        NEEDED.iter().filter(|(program, _)| !is_there(program)).map(|(_, package)| *package).collect();
     if missing.is_empty() {
         return Ok(());
     }

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use clap::Args;
 use conformance_tests::torture::{self, TortureOptions};
+use test_servers::RedisServer;
 
 /// What to torture, and how.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The backend, `sqlite`, on a store made for this; or the URL of a store.
+    /// The backend, `sqlite` or `redis`, on a store made for this; or the URL of a store.
     backend: String,
     /// For how long.
     #[arg(long, default_value_t = 1.0)]
@@ -23,10 +24,12 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
+    let mut server = None;
     let url = match options.backend.as_str() {
         "sqlite" => format!("sqlite:{}", folder.path().join("locks.db").display()),
+        "redis" => server.insert(RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"])).url(),
         url if url.contains(':') => url.to_owned(),
-        other => return Err(format!("{other:?} cannot be tortured: name sqlite, or a URL")),
+        other => return Err(format!("{other:?} cannot be tortured: name sqlite, redis, or a URL")),
     };
     let minutes = Duration::try_from_secs_f64(options.minutes * 60.0).map_err(|error| format!("--minutes: {error}"))?;
     let mut torture = TortureOptions::new(url);
@@ -34,7 +37,8 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     torture.seed = options.seed;
     torture.workers = options.workers;
     println!("torturing {} for {minutes:?} with seed {}", options.backend, options.seed);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| error.to_string())?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| error.to_string())?;
     let report = runtime.block_on(torture::run(&torture)).map_err(|error| error.to_string())?;
     println!("{report}");
     if report.violations.is_empty() { Ok(()) } else { Err("rules were broken".to_owned()) }

@@ -3,6 +3,8 @@
 #![warn(missing_docs)]
 
 pub use lock_core::*;
+#[cfg(feature = "redis")]
+pub use lock_redis as redis;
 #[cfg(feature = "sqlite")]
 pub use lock_sql as sql;
 
@@ -36,6 +38,8 @@ pub fn registry() -> Registry {
     ] {
         registry.announce(scheme, feature);
     }
+    #[cfg(feature = "redis")]
+    registry.register(lock_redis::RedisFactory);
     #[cfg(feature = "sqlite")]
     registry.register(lock_sql::SqliteFactory);
     registry

@@ -1,0 +1,116 @@
+//! What the scripts answer, parsed.
+
+use std::time::Duration;
+
+use lock_core::{Error, Holder, OwnerId, Result, StoreToken};
+use redis::{FromRedisValue, Value};
+
+use crate::error::nonsense;
+
+/// A lease without an end, or one that is as good as endless: ten years.
+pub(crate) const ENDLESS: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+/// "token since owner": the last grant of a lock, also as it is told to its new owner.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Grants {
+    pub(crate) token: u64,
+    /// By the server's clock, in microseconds.
+    pub(crate) at: u64,
+    pub(crate) owner: OwnerId,
+}
+
+impl Grants {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(3, ' ');
+        let (token, at) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        Some(Self { token, at, owner: OwnerId::from_store(parts.next()?) })
+    }
+}
+
+/// Reads an answer as what it has to be.
+pub(crate) fn read<T: FromRedisValue>(value: Value) -> Result<T> {
+    redis::from_redis_value(value).map_err(|error| nonsense().with_source(error))
+}
+
+/// What became of a request for a lock.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Acquired {
+    Granted {
+        token: StoreToken,
+        /// What is left of the lease, if it is not a new one.
+        left: Option<Duration>,
+    },
+    Busy {
+        remaining_ms: i64,
+        /// By the server's clock, in microseconds.
+        now: u64,
+    },
+}
+
+impl Acquired {
+    pub(crate) fn read(value: Value) -> Result<Self> {
+        let parts: Vec<Value> = read(value)?;
+        let mut parts = parts.into_iter();
+        let mut next = || parts.next().ok_or_else(nonsense);
+        if read::<i64>(next()?)? == 0 {
+            return Ok(Self::Busy { remaining_ms: read(next()?)?, now: read(next()?)? });
+        }
+        let token = StoreToken::new(read(next()?)?)?;
+        let left = parts.next().map(|left| read::<i64>(left).map(milliseconds)).transpose()?;
+        Ok(Self::Granted { token, left })
+    }
+}
+
+/// A remaining time as Redis says it: below zero is without end.
+pub(crate) fn milliseconds(left: i64) -> Duration {
+    u64::try_from(left).map_or(ENDLESS, Duration::from_millis).min(ENDLESS)
+}
+
+/// The holder of a lock at the server's time `now`, in microseconds.
+pub(crate) fn holder(owner: &str, remaining_ms: i64, grant: &str, now: u64) -> Result<Option<Holder>> {
+    if owner.is_empty() {
+        return Ok(None);
+    }
+    let owner = OwnerId::from_store(owner);
+    // Another library's hold has no grant, or that of who held before it.
+    let grant = Grants::parse(grant).filter(|grant| grant.owner == owner);
+    let (token, held_for) =
+        grant.map_or((0, Duration::ZERO), |grant| (grant.token, Duration::from_micros(now.saturating_sub(grant.at))));
+    let token = StoreToken::new(token)?;
+    Ok(Some(Holder { owner, held_for, remaining: milliseconds(remaining_ms), token }))
+}
+
+/// The owner in a place in line, "client lease owner".
+pub(crate) fn waiter(place: &str) -> Result<OwnerId, Error> {
+    place.splitn(3, ' ').nth(2).map(OwnerId::from_store).ok_or_else(nonsense)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_is_read_with_an_owner_of_any_text() {
+        let grant = Grants::parse("7 1000 a b@host:1#x").unwrap();
+        assert_eq!((grant.token, grant.at, grant.owner.as_str()), (7, 1000, "a b@host:1#x"));
+        for junk in ["", "7", "7 8", "x 8 y", "-7 8 y"] {
+            assert_eq!(Grants::parse(junk), None, "{junk}");
+        }
+    }
+
+    #[test]
+    fn a_foreign_holder_has_no_token_of_another() {
+        let ours = holder("a", 500, "7 1000 a", 3000).unwrap().unwrap();
+        assert_eq!((ours.token.get(), ours.held_for), (7, Duration::from_millis(2)));
+        let foreign = holder("b", -1, "7 1000 a", 3000).unwrap().unwrap();
+        assert_eq!((foreign.token.get(), foreign.remaining), (0, ENDLESS));
+        assert_eq!(holder("", -2, "7 1000 a", 3000).unwrap(), None);
+    }
+
+    #[test]
+    fn what_no_script_answers_is_an_error() {
+        for junk in [Value::Nil, Value::Array(vec![]), Value::Array(vec![Value::Int(1)]), Value::Okay] {
+            assert!(Acquired::read(junk).is_err());
+        }
+    }
+}

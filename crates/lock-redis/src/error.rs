@@ -1,0 +1,84 @@
+//! What Redis's errors mean to a caller, each with the way out.
+
+use lock_core::{Error, ErrorKind};
+use redis::RedisError;
+
+/// What a failed request says about the connection that it went over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blame {
+    /// The server answered over it.
+    Fine,
+    /// It did not answer in time.
+    Slow,
+    /// It is of no use any more.
+    Broken,
+}
+
+pub(crate) fn blame(error: &RedisError) -> Blame {
+    match code(error) {
+        // This server is no primary any more: a new connection may lead to the one that is.
+        Some("READONLY" | "MASTERDOWN" | "UNBLOCKED") => Blame::Broken,
+        Some(_) => Blame::Fine,
+        None if error.is_timeout() => Blame::Slow,
+        None => Blame::Broken,
+    }
+}
+
+/// The code that the server answered with, if it answered.
+fn code(error: &RedisError) -> Option<&str> {
+    let code = error.code()?;
+    // Redis 6 wraps the errors of commands inside scripts.
+    let detail = error.detail().unwrap_or_default();
+    let wrapped = ["WRONGTYPE", "OOM", "READONLY", "MISCONF", "NOREPLICAS", "NOPERM"];
+    Some(wrapped.into_iter().find(|inner| code == "ERR" && detail.contains(inner)).unwrap_or(code))
+}
+
+/// The error of a request.
+pub(crate) fn of_request(error: RedisError) -> Error {
+    use ErrorKind::{Refused, Unavailable, Unknown};
+    let (kind, wrong) = match code(&error) {
+        Some("WRONGTYPE") => {
+            (Refused, "at this lock's key stands something that is no lock; look at it with redis-cli, or rename")
+        }
+        Some("NOAUTH" | "WRONGPASS") => (Refused, "wrong user or password, or none given; check the URL"),
+        Some("NOPERM") => {
+            (Refused, "the user may not do this; it needs the rights that the manual names, ACL LOG shows which")
+        }
+        Some("OOM") => (Refused, "the server's memory is full; make room, or raise maxmemory"),
+        Some("MISCONF") => (Refused, "the server cannot save to its disk and refuses writes; look at its log"),
+        Some("READONLY") => (Unavailable, "the server is a replica; name the primary"),
+        Some("NOREPLICAS") => (Unavailable, "fewer replicas are connected than min-replicas-to-write asks for"),
+        Some("LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "CLUSTERDOWN") => {
+            (Unavailable, "the server is busy or not ready; try again")
+        }
+        Some("MOVED" | "ASK" | "CROSSSLOT") => {
+            (ErrorKind::Unsupported, "the server belongs to a Redis Cluster, which this release cannot use")
+        }
+        Some(_) => (Unknown, "the server refused, perhaps in the middle"),
+        None if error.is_timeout() => (Unknown, "no answer in time; look whether the server is stopped or cut off"),
+        None => (Unknown, "the connection broke before the answer"),
+    };
+    Error::new(kind, wrong).with_source(error)
+}
+
+/// The error of connecting: nothing was asked yet, so nothing can be unknown.
+pub(crate) fn of_connecting(server: &str, error: RedisError) -> Error {
+    if error.kind() == redis::ErrorKind::RESP3NotSupported {
+        let old = format!("the server {server} is older than Redis 6, which this backend needs");
+        return Error::new(ErrorKind::Unsupported, old).with_source(error);
+    }
+    if error.kind() == redis::ErrorKind::AuthenticationFailed {
+        let wrong = format!("the server {server}: wrong user or password, or none given; check the URL");
+        return Error::new(ErrorKind::Refused, wrong).with_source(error);
+    }
+    if code(&error).is_some() {
+        return of_request(error);
+    }
+    let message = format!("the server {server} cannot be reached; check the address, and that it runs");
+    Error::new(ErrorKind::Unavailable, message).with_source(error)
+}
+
+/// The server answered something that none of our scripts answers.
+pub(crate) fn nonsense() -> Error {
+    Error::new(ErrorKind::Unknown, "the server's answer cannot be read; is it Redis 6 or later, or Valkey?")
+}

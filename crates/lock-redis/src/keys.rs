@@ -1,0 +1,109 @@
+//! Which keys a lock has.
+
+use lock_core::{Error, ErrorKind, LockName, Result};
+
+/// What all keys begin with that are not the lock's own.
+const OURS: &str = "oarlock-";
+
+/// Makes keys of names.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    /// With the separator; empty if there is none.
+    prefix: String,
+}
+
+/// The keys of one lock, all in one hash slot of a cluster unless its name has a `}` without a `{`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LockKeys {
+    /// The owner, as any client of Redis writes it.
+    pub(crate) lock: String,
+    /// The token and the start of the last grant.
+    pub(crate) grant: String,
+    /// Who waits.
+    pub(crate) line: String,
+}
+
+impl Keys {
+    pub(crate) fn new(prefix: &str) -> Result<Self> {
+        if prefix.starts_with(OURS) || prefix.chars().any(char::is_control) {
+            let wrong =
+                format!("the prefix {prefix:?} begins with {OURS:?} or has a control character; choose another");
+            return Err(Error::new(ErrorKind::Invalid, wrong));
+        }
+        Ok(Self { prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}:") } })
+    }
+
+    pub(crate) fn of(&self, name: &LockName) -> LockKeys {
+        let lock = format!("{}{name}", self.prefix);
+        // A key with a part in braces hashes by that part, else as a whole.
+        let companion = |kind: &str| match has_tag(&lock) {
+            true => format!("{OURS}{kind}:{lock}"),
+            false => format!("{OURS}{kind}-of:{{{lock}}}"),
+        };
+        LockKeys { grant: companion("grant"), line: companion("line"), lock }
+    }
+
+    /// The name of the lock that has this key, if it is a lock's.
+    pub(crate) fn name(&self, key: &str) -> Option<LockName> {
+        if key.starts_with(OURS) {
+            return None;
+        }
+        LockName::new(key.strip_prefix(&self.prefix)?).ok()
+    }
+
+    /// The pattern of the keys of names with this prefix.
+    pub(crate) fn pattern(&self, prefix: &str) -> String {
+        let mut pattern = String::new();
+        for c in self.prefix.chars().chain(prefix.chars()) {
+            if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
+                pattern.push('\\');
+            }
+            pattern.push(c);
+        }
+        pattern.push('*');
+        pattern
+    }
+}
+
+fn has_tag(key: &str) -> bool {
+    let rest = key.split_once('{').map(|(_, rest)| rest);
+    rest.and_then(|rest| rest.split_once('}')).is_some_and(|(tag, _)| !tag.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(prefix: &str, name: &str) -> LockKeys {
+        Keys::new(prefix).unwrap().of(&LockName::new(name).unwrap())
+    }
+
+    #[test]
+    fn a_lock_is_found_where_others_look_for_it() {
+        assert_eq!(keys("oarlock", "orders/42").lock, "oarlock:orders/42");
+        assert_eq!(keys("", "orders/42").lock, "orders/42");
+    }
+
+    #[test]
+    fn companions_share_the_slot_and_no_key() {
+        assert_eq!(keys("", "a").line, "oarlock-line-of:{a}");
+        assert_eq!(keys("", "{a}b").line, "oarlock-line:{a}b");
+        let names = ["a", "{a}", "{}", "{}a", "a}", "}a{", "{a"];
+        let mut all: Vec<_> = names.iter().map(|name| keys("", name)).flat_map(|k| [k.lock, k.grant, k.line]).collect();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 3 * names.len());
+    }
+
+    #[test]
+    fn names_are_read_back() {
+        let keys = Keys::new("app").unwrap();
+        assert_eq!(keys.name("app:a:b").unwrap().as_str(), "a:b");
+        for foreign in ["app", "app:", "other:a", "oarlock-line-of:{app:a}"] {
+            assert_eq!(keys.name(foreign), None, "{foreign}");
+        }
+        assert_eq!(Keys::new("").unwrap().name("oarlock-line-of:{a}"), None);
+        assert_eq!(keys.pattern("a*[b]"), "app:a\\*\\[b\\]*");
+        assert!(Keys::new("oarlock-x").is_err() && Keys::new("a\n").is_err());
+    }
+}

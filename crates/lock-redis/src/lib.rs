@@ -1,0 +1,301 @@
+//! Oarlock's backend for Redis 6 and later, and Valkey: one server, locks for every host that reaches it.
+//!
+//! A lock is a plain string at `prefix:name` with its owner in it, set with `SET … NX PX` and deleted only by its owner.
+//! So it excludes, and is excluded by, any client that locks in this common way.
+//!
+//! ```no_run
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> lock_core::Result<()> {
+//! use lock_core::{Config, Registry};
+//!
+//! let mut registry = Registry::new();
+//! registry.register(lock_redis::RedisFactory);
+//! let locks = registry.connect(Config::from_url("redis://cache.internal")?).await?;
+//! let guard = locks.mutex("orders/42").lock().await?;
+//! guard.unlock().await?;
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod answers;
+mod connection;
+mod doctor;
+mod error;
+mod factory;
+mod keys;
+mod look;
+mod scripts;
+mod waiting;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::{
+    Capabilities, Claim, Clock, DistributedLock, Error, Finding, Grant, Holder, ListQuery, LockName, LockStatus, Page,
+    Renewal, Result, Scope, StoreToken, Unlocked,
+};
+use redis::Value;
+
+use answers::{Acquired, ENDLESS, holder, read, waiter};
+use connection::{Again, Answer, Connection};
+pub use factory::{RedisFactory, RedisOptions};
+use keys::{Keys, LockKeys};
+use scripts::{ACQUIRE, INSPECT, RELEASE, RENEW};
+use waiting::{News, Waiters};
+
+/// For how long a client counts as living that was not heard of.
+const LIVES: Duration = Duration::from_secs(3);
+
+/// How many locks one script looks at: no other request is done meanwhile.
+const AT_ONCE: usize = 100;
+
+/// Redis keeps times in whole milliseconds, and we promise less than it keeps.
+const ROUNDING: Duration = Duration::from_millis(1);
+
+/// Locks on one Redis or Valkey server.
+///
+/// Waiters stand in line on the server; a release hands the lock to the first who lives, and tells it by a message.
+/// Leases go by the server's clock. What the server forgets, by a restart without persistence or an eviction, is lost, and
+/// noticed at the next renewal.
+#[derive(Clone)]
+pub struct RedisLock {
+    connection: Arc<Connection>,
+    keys: Keys,
+    waiters: Arc<Waiters>,
+}
+
+impl fmt::Debug for RedisLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (server, keys) = (&self.connection.server, &self.keys);
+        f.debug_struct("RedisLock").field("server", server).field("keys", keys).finish_non_exhaustive()
+    }
+}
+
+impl RedisLock {
+    /// Connects to the server of a URL such as `redis://cache.internal`, in bounded time. [`RedisOptions`] has more to
+    /// choose.
+    ///
+    /// # Errors
+    /// As [`RedisOptions::connect`].
+    ///
+    /// # Cancel safety
+    /// Nothing is held yet.
+    pub async fn connect(url: &str, prefix: &str) -> Result<Self> {
+        RedisOptions::new(url)?.prefix(prefix).connect().await
+    }
+
+    async fn acquire(&self, claim: &Claim, keys: &LockKeys, place: Option<&str>) -> Result<(Answer, Acquired)> {
+        let lease = whole_milliseconds(claim.lease).to_string();
+        let own_key = self.connection.own_key();
+        let lives = LIVES.as_millis().to_string();
+        let mut names = vec![keys.lock.as_str(), &keys.grant, &keys.line];
+        let mut arguments = vec![claim.owner.as_str().as_bytes(), lease.as_bytes()];
+        if let Some(place) = place {
+            names.push(&own_key);
+            arguments.extend([place.as_bytes(), lives.as_bytes()]);
+        }
+        let answer = self.connection.run(&ACQUIRE, &names, &arguments, Again::Yes).await?;
+        let acquired = Acquired::read(answer.value.clone())?;
+        Ok((answer, acquired))
+    }
+
+    async fn release(&self, keys: &LockKeys, owner: &str, place: &str) -> Result<Unlocked> {
+        let names = [keys.lock.as_str(), &keys.grant, &keys.line];
+        // Sent again, it would say that the lock was not held.
+        let answer = self.connection.run(&RELEASE, &names, &[owner.as_bytes(), place.as_bytes()], Again::No).await?;
+        Ok(if read::<i64>(answer.value)? == 1 { Unlocked::Released } else { Unlocked::NotHeld })
+    }
+
+    /// A place in line: who to tell, for how long the lock is granted, and to whom.
+    fn place(&self, claim: &Claim) -> String {
+        format!("{} {} {}", self.connection.id, whole_milliseconds(claim.lease), claim.owner.as_str())
+    }
+
+    async fn renew_some(&self, claims: &[Claim]) -> Result<Vec<Renewal>> {
+        let keys: Vec<_> = claims.iter().map(|claim| self.keys.of(&claim.name)).collect();
+        let names: Vec<_> = keys.iter().flat_map(|keys| [keys.lock.as_str(), &keys.grant]).collect();
+        let leases: Vec<_> = claims.iter().map(|claim| whole_milliseconds(claim.lease).to_string()).collect();
+        let arguments: Vec<_> = claims
+            .iter()
+            .zip(&leases)
+            .flat_map(|(claim, ms)| [claim.owner.as_str().as_bytes(), ms.as_bytes()])
+            .collect();
+        let answer = self.connection.run(&RENEW, &names, &arguments, Again::Yes).await?;
+        let held: Vec<i64> = read(answer.value)?;
+        if held.len() != claims.len() {
+            return Err(error::nonsense());
+        }
+        let renewal = |(claim, held): (&Claim, i64)| match held {
+            1 => Renewal::Held { valid_until: answer.sent + claim.lease.min(ENDLESS) },
+            _ => Renewal::NotHeld,
+        };
+        Ok(claims.iter().zip(held).map(renewal).collect())
+    }
+
+    async fn status(&self, names: Vec<LockName>) -> Result<Vec<LockStatus>> {
+        let mut statuses = Vec::with_capacity(names.len());
+        for names in names.chunks(AT_ONCE) {
+            let keys: Vec<_> = names.iter().map(|name| self.keys.of(name)).collect();
+            let all: Vec<_> = keys.iter().flat_map(|keys| [keys.lock.as_str(), &keys.grant, &keys.line]).collect();
+            let answer = self.connection.run(&INSPECT, &all, &[], Again::Yes).await?;
+            let mut answers: Vec<Value> = read(answer.value)?;
+            if answers.len() != names.len() + 1 {
+                return Err(error::nonsense());
+            }
+            let now = read(answers.remove(0))?;
+            for (name, answer) in names.iter().zip(answers) {
+                let (owner, remaining, grant, places): (String, i64, String, Vec<String>) = read(answer)?;
+                statuses.push(LockStatus {
+                    name: name.clone(),
+                    holder: holder(&owner, remaining, &grant, now)?,
+                    waiters: places.iter().map(|place| waiter(place)).collect::<Result<_>>()?,
+                });
+            }
+        }
+        Ok(statuses)
+    }
+
+    /// The names of all locks with this prefix that are held, sorted.
+    async fn names(&self, prefix: &str) -> Result<Vec<LockName>> {
+        let pattern = self.keys.pattern(prefix);
+        let (mut cursor, mut names) = ("0".to_owned(), Vec::new());
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1000).arg("TYPE").arg("string");
+            let (next, found): (String, Vec<Vec<u8>>) = read(self.connection.ask(&scan).await?)?;
+            // What is no text was written by somebody else, and is no lock.
+            let found = found.into_iter().filter_map(|key| self.keys.name(&String::from_utf8(key).ok()?));
+            names.extend(found.filter(|name| name.as_str().starts_with(prefix)));
+            if next == "0" {
+                break;
+            }
+            cursor = next;
+        }
+        names.sort_unstable();
+        // A scan may find a key twice.
+        names.dedup();
+        Ok(names)
+    }
+}
+
+#[async_trait]
+impl DistributedLock for RedisLock {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            backend: "redis",
+            scope: Scope::Network,
+            fair: true,
+            prompt_loss: false,
+            min_lease: Duration::from_millis(10),
+        }
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.connection.clock)
+    }
+
+    async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
+        let (answer, acquired) = self.acquire(claim, &self.keys.of(&claim.name), None).await?;
+        Ok(match acquired {
+            Acquired::Granted { token, left } => Some(granted(claim, &answer, token, left)),
+            Acquired::Busy { .. } => None,
+        })
+    }
+
+    async fn lock(&self, claim: &Claim) -> Result<Grant> {
+        let keys = self.keys.of(&claim.name);
+        let place = self.place(claim);
+        // Before the request, so that no message comes too early.
+        let mut waiting = self.waiters.register(claim, &keys, &place);
+        loop {
+            let (answer, acquired) = self.acquire(claim, &keys, Some(&place)).await?;
+            let (remaining_ms, now) = match acquired {
+                Acquired::Granted { token, left } => return Ok(granted(claim, &answer, token, left)),
+                Acquired::Busy { remaining_ms, now } => (remaining_ms, now),
+            };
+            waiting.entered(remaining_ms, || look::keep_looking(self.clone()));
+            match waiting.news().await {
+                News::Granted { token, at, arrived } => {
+                    // By the server's clock this long after it saw our request, so on ours no sooner than that after we
+                    // sent it. Should that clock have been set, it was granted before we heard of it in any case.
+                    let earliest = answer.sent + Duration::from_micros(at.saturating_sub(now));
+                    let valid_until = earliest.min(arrived) + claim.lease.min(ENDLESS);
+                    return Ok(Grant { token: StoreToken::new(token)?, valid_until });
+                }
+                News::Enter => {}
+                News::Failed(kind, why) => return Err(Error::new(kind, why)),
+            }
+        }
+    }
+
+    async fn unlock(&self, claim: &Claim) -> Result<Unlocked> {
+        self.release(&self.keys.of(&claim.name), claim.owner.as_str(), &self.place(claim)).await
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
+        let mut answers = Vec::with_capacity(claims.len());
+        for some in claims.chunks(AT_ONCE) {
+            match self.renew_some(some).await {
+                Ok(renewals) => answers.extend(renewals.into_iter().map(Ok)),
+                // Each claim gets an error of its own; they share the words.
+                Err(error) => answers.extend(some.iter().map(|_| Err(Error::new(error.kind(), error.to_string())))),
+            }
+        }
+        answers
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockStatus> {
+        self.status(vec![name.clone()]).await?.pop().ok_or_else(error::nonsense)
+    }
+
+    async fn list(&self, query: &ListQuery) -> Result<Page> {
+        let mut names = self.names(&query.prefix).await?;
+        if let Some(after) = &query.after {
+            names.retain(|name| name > after);
+        }
+        let limit = query.limit.clamp(1, 10_000);
+        let more = names.len() > limit;
+        names.truncate(limit);
+        let next = names.last().filter(|_| more).cloned();
+        let mut locks = self.status(names).await?;
+        // Released since it was found.
+        locks.retain(|lock| lock.holder.is_some() || !lock.waiters.is_empty());
+        Ok(Page { locks, next })
+    }
+
+    async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
+        // By owner, so that whoever is named in the answer is the one who lost it, and not the next.
+        while let Some(holder) = self.inspect(name).await?.holder {
+            if self.release(&self.keys.of(name), holder.owner.as_str(), "").await? == Unlocked::Released {
+                return Ok(Some(holder));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn doctor(&self) -> Result<Vec<Finding>> {
+        self.findings().await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.connection.close();
+        Ok(())
+    }
+}
+
+/// A lease as Redis is told it: never less than we promise.
+fn whole_milliseconds(lease: Duration) -> u64 {
+    lease.min(ENDLESS).as_millis() as u64 + 2
+}
+
+fn granted(claim: &Claim, answer: &Answer, token: StoreToken, left: Option<Duration>) -> Grant {
+    let lease = match left {
+        None => claim.lease.min(ENDLESS),
+        Some(left) => left.saturating_sub(ROUNDING).min(claim.lease),
+    };
+    Grant { token, valid_until: answer.sent + lease }
+}

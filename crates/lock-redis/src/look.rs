@@ -1,0 +1,74 @@
+//! The task that looks for what no message told: see [`crate::waiting`].
+
+use std::time::Duration;
+
+use lock_core::{ErrorKind, OwnerId, Result};
+use redis::Value;
+
+use crate::answers::{Grants, read};
+use crate::connection::Again;
+use crate::scripts::LOOK;
+use crate::waiting::{News, Watched, end_of_lease};
+use crate::{AT_ONCE, LIVES, RedisLock};
+
+/// How long after a look that failed to look again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// So many looks in a row may fail before the waiters are told.
+const FAILURES: usize = 3;
+
+/// Looks while anybody waits.
+pub(crate) async fn keep_looking(locks: RedisLock) {
+    let mut failures = 0;
+    while locks.waiters.due().await {
+        match locks.look().await {
+            Ok(()) => failures = 0,
+            Err(error) => {
+                failures += 1;
+                tracing::debug!(%error, failures, "the server could not be asked for those who wait");
+                if failures >= FAILURES || error.kind() == ErrorKind::Closed {
+                    // They may stand in line: that has to be undone.
+                    let kind = if error.kind() == ErrorKind::Closed { ErrorKind::Closed } else { ErrorKind::Unknown };
+                    locks.waiters.fail(kind, &error.to_string());
+                    failures = 0;
+                } else {
+                    locks.waiters.look_by(tokio::time::Instant::now() + PAUSE);
+                }
+            }
+        }
+    }
+}
+
+impl RedisLock {
+    async fn look(&self) -> Result<()> {
+        for some in self.waiters.watched().chunks(AT_ONCE) {
+            let own_key = self.connection.own_key();
+            let lives = LIVES.as_millis().to_string();
+            let locks = some.iter().flat_map(|one| [one.keys.lock.as_str(), &one.keys.grant, &one.keys.line]);
+            let names: Vec<_> = [own_key.as_str()].into_iter().chain(locks).collect();
+            let places = some.iter().map(|one| one.place.as_bytes());
+            let arguments: Vec<_> = [lives.as_bytes()].into_iter().chain(places).collect();
+            let answer = self.connection.run(&LOOK, &names, &arguments, Again::Yes).await?;
+            let answers: Vec<Value> = read(answer.value)?;
+            for (one, seen) in some.iter().zip(answers) {
+                let (holder, remaining, grant, in_line): (String, i64, String, i64) = read(seen)?;
+                self.seen(one, &holder, &grant, in_line == 1, answer.sent);
+                if let Some(end) = end_of_lease(remaining) {
+                    self.waiters.look_by(end);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn seen(&self, one: &Watched, holder: &str, grant: &str, in_line: bool, sent: lock_core::Instant) {
+        let holder = OwnerId::from_store(holder);
+        if let Some(grant) = Grants::parse(grant).filter(|grant| grant.owner == holder) {
+            // If that is one of ours, its message was lost.
+            self.waiters.tell(&holder, News::Granted { token: grant.token, at: grant.at, arrived: sent });
+        }
+        if !in_line && holder != one.owner {
+            self.waiters.enter_anew(&one.keys);
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The scripts: each decision about a lock is one, which Redis runs as a whole. What they take and answer stands at the head
+//! of each file.
+
+use std::sync::LazyLock;
+
+/// A script and the hash by which the server knows it.
+#[derive(Debug)]
+pub(crate) struct Script {
+    pub(crate) source: &'static str,
+    pub(crate) hash: String,
+}
+
+macro_rules! script {
+    ($($file:literal)*) => {
+        LazyLock::new(|| {
+            let source = concat!($(include_str!(concat!("scripts/", $file))),*);
+            Script { source, hash: redis::Script::new(source).get_hash().to_owned() }
+        })
+    };
+}
+
+pub(crate) static ACQUIRE: LazyLock<Script> = script!("common.lua" "acquire.lua");
+pub(crate) static RELEASE: LazyLock<Script> = script!("common.lua" "release.lua");
+pub(crate) static LOOK: LazyLock<Script> = script!("common.lua" "look.lua");
+pub(crate) static RENEW: LazyLock<Script> = script!("renew.lua");
+pub(crate) static INSPECT: LazyLock<Script> = script!("inspect.lua");
