@@ -2,13 +2,14 @@
 
 use std::process::Command;
 
-/// Programs that the tests run, and the Debian packages that have them.
-const NEEDED: [(&str, &str); 5] = [
+/// Programs (and one file) that the tests need, and the Debian packages that have them.
+const NEEDED: [(&str, &str); 6] = [
     ("sh", "dash"),
     ("cc", "gcc"),
     ("setsid", "util-linux"),
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
+    ("/usr/lib/python3/dist-packages/redis/lock.py", "python3-redis"),
 ];
 
 /// The stores that the test command tortures: long enough for some hundred stops and kills.

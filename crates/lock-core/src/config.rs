@@ -169,8 +169,8 @@ impl Config {
             }
         }
         let prefix = self.prefix.unwrap_or_else(|| "oarlock".to_owned());
-        if prefix.is_empty() || prefix.len() > 128 || prefix.chars().any(char::is_control) {
-            let message = "a prefix has 1 to 128 bytes without control characters";
+        if prefix.len() > 128 || prefix.chars().any(char::is_control) {
+            let message = "a prefix has at most 128 bytes without control characters";
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         let mut options = LockOptions { wait: self.wait, max_hold: self.max_hold, ..LockOptions::default() };
