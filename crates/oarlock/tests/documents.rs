@@ -12,15 +12,22 @@ fn the_config_file_of_the_readme_is_read() {
     assert_eq!(config.url().unwrap().scheme(), "sqlite");
 }
 
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn redis_is_here_and_says_what_of_it_is_not() {
+    assert!(README.contains("| `redis://host` | hosts | here"));
+    let error = oarlock::connect("redis://127.0.0.1:1").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    for (url, missing) in [("rediss", "TLS"), ("redis+sentinel", "Sentinel"), ("redis+cluster", "Cluster")] {
+        let error = oarlock::connect(&format!("{url}://host")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains(missing), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn the_announced_urls_are_known_and_name_their_feature() {
-    let announced = [
-        ("redis", "redis"),
-        ("zookeeper", "zookeeper"),
-        ("etcd", "etcd"),
-        ("postgres", "postgres"),
-        ("mysql", "mysql"),
-    ];
+    let announced = [("zookeeper", "zookeeper"), ("etcd", "etcd"), ("postgres", "postgres"), ("mysql", "mysql")];
     for (scheme, feature) in announced {
         let url = format!("{scheme}://host");
         assert!(README.contains(&format!("`{scheme}://…` | hosts | announced")), "{scheme}");
