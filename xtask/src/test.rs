@@ -17,7 +17,8 @@ pub(crate) fn run() -> Result<(), String> {
 
 /// Installs what is missing, where that is possible.
 fn set_up() -> Result<(), String> {
-    let missing: Vec<_> = NEEDED.iter().filter(|(program, _)| !is_there(program)).map(|(_, package)| *package).collect();
+    let missing: Vec<_> =
+        NEEDED.iter().filter(|(program, _)| !is_there(program)).map(|(_, package)| *package).collect();
     if missing.is_empty() {
         return Ok(());
     }

@@ -34,7 +34,8 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     torture.seed = options.seed;
     torture.workers = options.workers;
     println!("torturing {} for {minutes:?} with seed {}", options.backend, options.seed);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| error.to_string())?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| error.to_string())?;
     let report = runtime.block_on(torture::run(&torture)).map_err(|error| error.to_string())?;
     println!("{report}");
     if report.violations.is_empty() { Ok(()) } else { Err("rules were broken".to_owned()) }

@@ -65,7 +65,12 @@ fn run(place: &Path, kind: &str, processes: usize, each: Duration) -> Round {
     let program = std::env::current_exe().expect("this program has a path");
     let spawn = |_| -> Child {
         let mut worker = Command::new(&program);
-        worker.arg(WORKER).arg(kind).arg(place).arg(start.to_string()).arg((start + each.as_nanos() as u64).to_string());
+        worker
+            .arg(WORKER)
+            .arg(kind)
+            .arg(place)
+            .arg(start.to_string())
+            .arg((start + each.as_nanos() as u64).to_string());
         worker.stdout(Stdio::piped()).spawn().expect("this program can be started")
     };
     let workers: Vec<_> = (0..processes).map(spawn).collect();

@@ -38,7 +38,8 @@ pub async fn kept(count: usize, rounds: usize) -> Figure {
     for _ in 0..rounds {
         let (wall, cpu) = (now(ClockId::Monotonic), now(ClockId::ProcessCPUTime));
         tokio::time::sleep(Duration::from_secs(10)).await;
-        shares.push((now(ClockId::ProcessCPUTime) - cpu).as_secs_f64() / (now(ClockId::Monotonic) - wall).as_secs_f64());
+        shares
+            .push((now(ClockId::ProcessCPUTime) - cpu).as_secs_f64() / (now(ClockId::Monotonic) - wall).as_secs_f64());
     }
     assert!(guards.iter().all(|guard| guard.is_held()), "all of them were renewed");
     Figure::at_most(format!("memory: share of a core that keeps {count} locks"), shares, 0.05)

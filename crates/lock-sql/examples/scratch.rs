@@ -137,17 +137,22 @@ fn main() {
                     let t = Instant::now();
                     let mut n = 0;
                     let mut worst = Duration::ZERO;
+                    let (mut unl, mut slept) = (Duration::ZERO, Duration::ZERO);
                     while t.elapsed() < secs {
                         let cl = claim("job", n);
                         let w = Instant::now();
                         lock.lock(&cl).await.unwrap();
                         worst = worst.max(w.elapsed());
+                        let u = Instant::now();
                         std::thread::sleep(hold);
+                        slept += u.elapsed();
+                        let u = Instant::now();
                         lock.unlock(&cl).await.unwrap();
+                        unl += u.elapsed();
                         n += 1;
                         std::thread::sleep(hold);
                     }
-                    println!("{n} {worst:?}");
+                    println!("{n} {worst:?} unlock {:?} slept {:?}", unl / n as u32, slept / n as u32);
                 });
             }
         }
@@ -171,6 +176,22 @@ fn main() {
                 println!("{kind}: {:.0}/s {out:?}", sum as f64 / 5.0);
             }
         }
+        "cold" => rt().block_on(async {
+            let lock = SqliteLock::open(&path, "b").await.unwrap();
+            let (mut l, mut u) = (Duration::ZERO, Duration::ZERO);
+            for i in 0..500 {
+                let cl = claim("job", i);
+                let t = Instant::now();
+                lock.try_lock(&cl).await.unwrap().unwrap();
+                l += t.elapsed();
+                std::thread::sleep(Duration::from_millis(2));
+                let t = Instant::now();
+                lock.unlock(&cl).await.unwrap();
+                u += t.elapsed();
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            println!("cold lock {:?} unlock {:?}", l / 500, u / 500);
+        }),
         _ => {}
     }
 }

@@ -127,6 +127,7 @@ fn the_configuration_is_taken_in_order() {
     };
     let look = ["-v", "inspect", "job"];
     assert!(used(&mut place.bare(&look)).contains("embedded default"));
+    assert!(told(&place.bare(&look).output().unwrap()).contains(place.path(".local/state").to_str().unwrap()));
 
     fs::create_dir_all(place.path(".config/oarlock")).unwrap();
     fs::write(place.path(".config/oarlock/config.toml"), config("home.db")).unwrap();

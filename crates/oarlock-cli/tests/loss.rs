@@ -57,10 +57,8 @@ fn a_group_of_its_own_does_not_save_a_command() {
     let place = Place::new();
     let run = place.start(
         &["job", "--lease", LEASE_ARG, "--grace", "300ms"],
-        &format!(
-            "exec timeout 1000 sh -c '
-        trap \"\" TERM; echo $$ >>pids; sleep 1000 & echo $! >>pids; wait'"
-        ),
+        "exec timeout 1000 sh -c '
+        trap \"\" TERM; echo $$ >>pids; sleep 1000 & echo $! >>pids; wait'",
     );
     let pids = place.wait_lines("pids", 2);
     assert_eq!(code(place.output(&["evict", "job", "--yes"]).status), 0);

@@ -34,7 +34,7 @@ impl File {
         SqliteLock::open(self.path(), "t").await.unwrap()
     }
 
-    async fn open_at(&self, boot: &str, host: Duration, wall_back: Duration) -> SqliteLock {
+    async fn open_at(&self, boot: i64, host: Duration, wall_back: Duration) -> SqliteLock {
         let mut options = SqliteOptions::new(self.path()).prefix("t");
         options.host = HostClock::shifted(boot, host.as_micros() as i64, -(wall_back.as_micros() as i64));
         options.open().await.unwrap()
@@ -236,7 +236,7 @@ async fn a_lease_ends_and_so_does_the_hold() {
 #[tokio::test]
 async fn an_expired_lease_is_not_renewed_even_if_nobody_took_it() {
     let file = File::new();
-    let lock = file.open_at("boot", Duration::ZERO, Duration::ZERO).await;
+    let lock = file.open_at(1, Duration::ZERO, Duration::ZERO).await;
     let claims: Vec<_> = (0..600).map(|number| claim(&format!("n\"{number}"), &format!("o{number}"), LEASE)).collect();
     for claim in &claims {
         taken(&lock, claim).await;
@@ -246,7 +246,7 @@ async fn an_expired_lease_is_not_renewed_even_if_nobody_took_it() {
     let held = |answer: &lock_core::Result<Renewal>| matches!(answer, Ok(Renewal::Held { .. }));
     assert_eq!(renewed.iter().filter(|answer| held(answer)).count(), 599);
     assert!(!held(&renewed[300]));
-    let later = file.open_at("boot", LEASE + LEASE, Duration::ZERO).await;
+    let later = file.open_at(1, LEASE + LEASE, Duration::ZERO).await;
     assert!(later.renew(&claims).await.iter().all(|answer| matches!(answer, Ok(Renewal::NotHeld))));
 }
 
@@ -254,8 +254,8 @@ async fn an_expired_lease_is_not_renewed_even_if_nobody_took_it() {
 async fn a_step_of_the_wall_clock_changes_nothing() {
     let file = File::new();
     let hour = Duration::from_secs(3600);
-    let lock = file.open_at("boot", Duration::ZERO, Duration::ZERO).await;
-    let stepped = file.open_at("boot", Duration::ZERO, hour).await;
+    let lock = file.open_at(1, Duration::ZERO, Duration::ZERO).await;
+    let stepped = file.open_at(1, Duration::ZERO, hour).await;
     let (a, b) = (claim("job", "a", LEASE), claim("job", "b", LEASE));
     let first = taken(&lock, &a).await;
     assert_eq!(stepped.try_lock(&b).await.unwrap(), None);
@@ -268,14 +268,14 @@ async fn a_step_of_the_wall_clock_changes_nothing() {
 async fn a_hold_of_an_earlier_boot_ends_by_the_wall_clock() {
     let file = File::new();
     let (a, b) = (claim("job", "a", SHORT), claim("job", "b", SHORT));
-    taken(&file.open_at("one", Duration::from_secs(900_000), Duration::ZERO).await, &a).await;
-    let lock = file.open_at("two", Duration::ZERO, Duration::ZERO).await;
+    taken(&file.open_at(1, Duration::from_secs(900_000), Duration::ZERO).await, &a).await;
+    let lock = file.open_at(2, Duration::ZERO, Duration::ZERO).await;
     assert_eq!(lock.try_lock(&b).await.unwrap(), None);
     let status = lock.inspect(&a.name).await.unwrap().holder.unwrap();
     assert!(status.remaining <= SHORT && status.held_for <= SHORT);
     timeout(Duration::from_secs(5), lock.lock(&b)).await.unwrap().unwrap();
     // More left than the lease is long: the wall clock went back since, and nobody may wait for it to catch up.
-    let back = file.open_at("three", Duration::ZERO, Duration::from_secs(3600)).await;
+    let back = file.open_at(3, Duration::ZERO, Duration::from_secs(3600)).await;
     taken(&back, &claim("job", "c", SHORT)).await;
 }
 
@@ -295,7 +295,7 @@ async fn tokens_rise_over_clean_up() {
     .await
     .unwrap();
     taken(&lock, &claim("kept", "k", LEASE)).await;
-    let back = file.open_at("boot", Duration::ZERO, Duration::from_secs(3600)).await;
+    let back = file.open_at(1, Duration::ZERO, Duration::from_secs(3600)).await;
     let left: Vec<String> = sqlx::query_scalar("SELECT name FROM oarlock_lock").fetch_all(&mut raw).await.unwrap();
     assert_eq!(left, ["t/kept"]);
     assert!(taken(&back, &a).await.token > first.token, "though the row is gone and the clock went back");
