@@ -106,7 +106,7 @@ impl Store for SqliteStore {
             Fault::PutForeign(name) => {
                 self.change(
                     &name,
-                    "INSERT INTO oarlock_lock VALUES (?1, NULL, -1, -1, -1, -1, 'no boot', ?2)",
+                    "INSERT INTO oarlock_lock VALUES (?1, NULL, -1, -1, -1, -1, 0, ?2)",
                     i64::MAX,
                 )
                 .await;
