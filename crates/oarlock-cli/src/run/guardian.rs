@@ -63,7 +63,14 @@ pub(crate) async fn guard(args: &GuardArgs) -> Result<u8, Failure> {
             signal = signals.next() => match signal {
                 // Sent to everyone in a background group of which one touched the terminal, and meant for that one.
                 Signal::SIGTTIN | Signal::SIGTTOU => {}
-                signal => Groups::of(command).signal_other(signal),
+                signal => {
+                    let groups = Groups::of(command);
+                    groups.signal_other(signal);
+                    if matches!(signal, Signal::SIGTERM | Signal::SIGHUP) {
+                        // What is stopped could not act on it, and would stay for ever.
+                        groups.signal(Signal::SIGCONT);
+                    }
+                }
             },
         }
     }
