@@ -51,5 +51,5 @@ mod workload;
 pub use faulty::{Effect, Faulty, Verb};
 pub use harness::{Fault, Harness, NotOffered, Store};
 pub use recorder::{Recorded, Recorder};
-pub use suite::run;
+pub use suite::{run, run_one};
 pub use worker::worker_main;

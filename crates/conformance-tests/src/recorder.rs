@@ -100,16 +100,22 @@ impl Recorded {
     }
 
     /// Runs a future and logs a loss that is told while it runs; the future goes on all the same, as a careless
-    /// application would.
-    pub async fn carelessly<T>(&self, work: impl Future<Output = T>) -> T {
+    /// application would. Until then it [checks](Self::check) this often, so that the history knows what was believed.
+    pub async fn carelessly<T>(&self, every: Duration, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
-        tokio::select! {
-            biased;
-            () = self.guard().lost() => {
-                self.log.log(self.op, What::Told);
-                work.await
+        let mut lost = std::pin::pin!(self.guard().lost());
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut lost => {
+                    self.log.log(self.op, What::Told);
+                    return work.await;
+                }
+                answer = &mut work => return answer,
+                () = tokio::time::sleep(every) => {
+                    self.check();
+                }
             }
-            answer = &mut work => answer,
         }
     }
 

@@ -45,6 +45,15 @@ pub fn run(harness: &'static dyn Harness) -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
+/// Runs one case, for those who want to see that it fails where it has to.
+///
+/// # Errors
+/// Why it failed; also if there is no case of this name.
+pub fn run_one(harness: &'static dyn Harness, case: &str) -> Result<(), String> {
+    let case = CASES.iter().find(|known| known.name == case).ok_or_else(|| format!("no case is called {case:?}"))?;
+    run_case(harness, case).map_err(|failed| failed.message().unwrap_or_default().to_owned())
+}
+
 fn trial(harness: &'static dyn Harness, case: &'static Case) -> Trial {
     if let Some((_, reason)) = harness.declared().iter().find(|(declared, _)| *declared == case.name) {
         return ignored(harness, case.name, reason);

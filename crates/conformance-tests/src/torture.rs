@@ -60,6 +60,8 @@ pub struct Report {
     pub grants: usize,
     /// How many times somebody was denied.
     pub denials: usize,
+    /// How many acquisitions and releases ended with an error.
+    pub failures: usize,
     /// How many holders were told of a loss.
     pub losses: usize,
     /// How late, at worst, after the lease was over, not counting stops.
@@ -78,10 +80,11 @@ pub struct Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, grants, denials, losses, worst_notice, counted, stops, kills, violations, folder } = self;
+        let Self { seed, grants, denials, failures, losses, worst_notice, counted, stops, kills, violations, folder } =
+            self;
         write!(
             f,
-            "seed {seed}: {grants} grants, {denials} denials, {counted} writes let in, {stops} stops, {kills} kills, "
+            "seed {seed}: {grants} grants, {denials} denials, {failures} failures, {counted} writes let in, {stops} stops, {kills} kills, "
         )?;
         write!(f, "{losses} losses told, at worst {worst_notice:?} late; {} rules broken", violations.len())?;
         for violation in violations {
@@ -155,16 +158,17 @@ fn report(options: &TortureOptions, folder: &Path, clients: &[String]) -> io::Re
             counted += log.last().map_or(0, |last| last.value);
         }
     }
-    let count = |what: What| events.iter().filter(|event| event.what == what).count();
+    let count = |wanted: fn(&What) -> bool| events.iter().filter(|event| wanted(&event.what)).count();
     Ok(Report {
         seed: options.seed,
         grants: verdict.grants,
         denials: verdict.denials,
+        failures: count(|what| matches!(what, What::Failed { .. } | What::ReleaseFailed)),
         losses: verdict.losses,
         worst_notice: verdict.worst_notice,
         counted,
-        stops: count(What::Stopped),
-        kills: count(What::Killed),
+        stops: count(|what| *what == What::Stopped),
+        kills: count(|what| *what == What::Killed),
         violations,
         folder: None,
     })

@@ -82,7 +82,7 @@ pub fn worker_main(registry: &Registry) -> Option<ExitCode> {
     let role = std::env::var(ROLE).ok()?;
     let role: Role = serde_json::from_str(&role).expect("the parent writes roles");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let done = runtime.map_err(io::Error::from).and_then(|runtime| {
+    let done = runtime.and_then(|runtime| {
         let done = runtime.block_on(work(registry, role));
         runtime.shutdown_background();
         done

@@ -85,7 +85,7 @@ async fn round(
         return Ok(false);
     };
     let path = Workload::resource(&workload.folder, name);
-    let counted = held.carelessly(count(&held, path, workload.section_ms, rng)).await?;
+    let counted = held.carelessly(lease / 20, count(&held, path, workload.section_ms, rng)).await?;
     held.check();
     if rng.random_ratio(1, 10) {
         drop(held);

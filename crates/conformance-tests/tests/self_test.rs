@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use conformance_tests::history::{Event, Log};
 use conformance_tests::oracle::{Tolerance, check, check_resource};
 use conformance_tests::resource::Resource;
-use conformance_tests::{Recorded, Recorder};
+use conformance_tests::{Harness, NotOffered, Recorded, Recorder, Store, run_one};
 use lock_core::memory::MemoryLock;
 use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, ListQuery, LockName, LockStatus, Locks, Page,
@@ -203,6 +203,51 @@ fn pause_in_a_section(fault: Fault) -> (Vec<&'static str>, bool) {
     (clients.broken(), let_in)
 }
 
+/// A store of bad locks, for the cases.
+struct BadHarness(Fault);
+
+struct BadStore(MemoryLock, Fault);
+
+#[async_trait]
+impl Harness for BadHarness {
+    fn name(&self) -> &'static str {
+        "bad"
+    }
+
+    async fn store(&self) -> Box<dyn Store> {
+        Box::new(BadStore(MemoryLock::new(), self.0))
+    }
+}
+
+#[async_trait]
+impl Store for BadStore {
+    async fn connect(&self) -> Arc<dyn DistributedLock> {
+        Arc::new(Bad { inner: self.0.client(), fault: self.1, tokens: AtomicU64::new(1) })
+    }
+
+    fn url(&self) -> Option<String> {
+        None
+    }
+
+    async fn raw_holder(&self, name: &LockName) -> Option<String> {
+        self.0.inspect(name).await.unwrap().holder.map(|holder| holder.owner.as_str().to_owned())
+    }
+
+    async fn inject(&self, _: conformance_tests::Fault) -> Result<(), NotOffered> {
+        Err(NotOffered)
+    }
+}
+
+/// The oracle objects by these rules, and these cases fail.
+fn is_caught(harness: &'static BadHarness, rules: &[&str], cases: &[&str]) {
+    let (broken, _) = pause_in_a_section(harness.0);
+    assert!(rules.iter().all(|rule| broken.contains(rule)), "{broken:?}");
+    for case in cases {
+        assert_eq!(run_one(&BadHarness(Fault::None), case), Ok(()), "{case}");
+        assert!(run_one(harness, case).is_err(), "{case} does not catch {:?}", harness.0);
+    }
+}
+
 #[test]
 fn a_good_lock_is_not_objected_to() {
     assert_eq!(pause_in_a_section(Fault::None), (vec![], true));
@@ -210,18 +255,27 @@ fn a_good_lock_is_not_objected_to() {
 
 #[test]
 fn a_release_that_deletes_whatever_is_there_is_caught() {
-    let (broken, _) = pause_in_a_section(Fault::PlainDelete);
-    assert!(broken.contains(&"B1") && broken.contains(&"S0"), "{broken:?}");
+    is_caught(
+        &BadHarness(Fault::PlainDelete),
+        &["B1", "S0"],
+        &["unlock_foreign", "unlock_after_expiry", "unlock_retry"],
+    );
 }
 
 #[test]
 fn a_holder_without_a_deadline_is_caught() {
-    let (broken, _) = pause_in_a_section(Fault::NoDeadline);
-    assert!(broken.contains(&"B1") && broken.contains(&"S0"), "{broken:?}");
+    let cases = ["promise_covered", "fixed_hold_ends", "lost_on_cut", "renew_drops_only", "starved_runtime"];
+    is_caught(&BadHarness(Fault::NoDeadline), &["B1", "S0"], &cases);
 }
 
 #[test]
 fn a_token_from_a_local_counter_is_caught() {
-    let (broken, _) = pause_in_a_section(Fault::LocalTokens);
-    assert!(broken.contains(&"T1") && broken.contains(&"T2"), "{broken:?}");
+    is_caught(&BadHarness(Fault::LocalTokens), &["T1", "T2"], &["tokens_rise", "token_from_store", "dup_request"]);
+}
+
+#[test]
+fn a_fault_that_the_harness_does_not_offer_fails_its_case() {
+    let error = run_one(&BadHarness(Fault::None), "lost_on_admin_delete").unwrap_err();
+    assert!(error.contains("declare"), "{error}");
+    assert!(run_one(&BadHarness(Fault::None), "no_such_case").is_err());
 }

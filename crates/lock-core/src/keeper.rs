@@ -1,6 +1,6 @@
 //! The keeper: one task renews the leases of one `Locks`, in batches, and says when one is over.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -35,7 +35,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    leases: HashMap<u64, Entry>,
+    leases: BTreeMap<u64, Entry>,
     order: BTreeSet<(Instant, u64)>,
     /// Until when the task sleeps; an entry before that must wake it.
     asleep_until: Option<Instant>,
@@ -96,7 +96,7 @@ impl Keeper {
     pub(crate) fn drain(&self) -> Vec<Arc<Lease>> {
         let mut state = self.shared.state();
         state.order.clear();
-        state.leases.drain().map(|(_, entry)| entry.lease).collect()
+        std::mem::take(&mut state.leases).into_values().map(|entry| entry.lease).collect()
     }
 }
 

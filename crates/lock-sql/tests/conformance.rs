@@ -104,12 +104,7 @@ impl Store for SqliteStore {
             }
             // A token that no grant can be above.
             Fault::PutForeign(name) => {
-                self.change(
-                    &name,
-                    "INSERT INTO oarlock_lock VALUES (?1, NULL, -1, -1, -1, -1, 'no boot', ?2)",
-                    i64::MAX,
-                )
-                .await;
+                self.change(&name, "INSERT INTO oarlock_lock VALUES (?1, NULL, -1, -1, -1, -1, 0, ?2)", i64::MAX).await;
             }
             Fault::ReplaceStore => {
                 let old = self.folder.path().join("old");

@@ -24,7 +24,12 @@ pub(crate) async fn connect(settings: &Settings, label: Option<String>) -> Resul
     {
         output::say(format!("using {url} ({origin})"));
     }
-    oarlock::connect_with(config).await.map_err(|error| Failure::config(&error))
+    let locks = oarlock::connect_with(config).await.map_err(|error| Failure::config(&error))?;
+    if settings.verbose > 0 {
+        // What the backend made of the URL: where a default lies, for one. It shows no secret.
+        output::say(format!("connected to {:?}", locks.backend()));
+    }
+    Ok(locks)
 }
 
 /// The layers above the default, the strongest last, and where each comes from.

@@ -101,3 +101,17 @@ fn told(error: &Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_help_names_each_code() {
+        for code in [CONFLICT, USAGE, UNAVAILABLE, OS_ERROR, LOST, CONFIG, NOT_EXECUTABLE, NOT_FOUND] {
+            let named = HELP.lines().any(|line| line.split_whitespace().next() == Some(&code.to_string()));
+            assert!(named, "{code}");
+        }
+        assert!(HELP.contains(&format!("{SIGNAL}+N")));
+    }
+}

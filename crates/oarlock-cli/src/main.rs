@@ -14,9 +14,10 @@ mod show;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use args::{Cli, Command};
+use args::{Cli, Command, Settings};
 use clap::Parser;
 use exit::Failure;
+use oarlock::Locks;
 
 /// How long the end of the program may take to give back what it took.
 const SHUTDOWN: Duration = Duration::from_secs(2);
@@ -47,26 +48,28 @@ fn main() -> ExitCode {
 }
 
 async fn dispatch(cli: Cli) -> Result<u8, Failure> {
+    let settings = &cli.settings;
     match &cli.command {
-        Command::Guard(args) => return run::guard(args).await,
-        Command::Completions { shell } => return generate::completions(*shell),
-        Command::Man { command } => return generate::man(command.as_deref()),
-        _ => {}
+        Command::Run(args) => on_locks(settings, args.label(), async |locks| run::run(args, locks).await).await,
+        Command::Inspect(args) => on_locks(settings, None, async |locks| show::inspect(args, locks).await).await,
+        Command::List(args) => on_locks(settings, None, async |locks| show::list(args, locks).await).await,
+        Command::Evict(args) => on_locks(settings, None, async |locks| evict::evict(args, locks).await).await,
+        Command::Doctor(args) => on_locks(settings, None, async |locks| show::doctor(args, locks).await).await,
+        Command::Guard(args) => run::guard(args).await,
+        Command::Completions { shell } => generate::completions(*shell),
+        Command::Man { command } => generate::man(command.as_deref()),
     }
-    output::trace(cli.settings.verbose);
-    let label = match &cli.command {
-        Command::Run(args) => args.label(),
-        _ => None,
-    };
-    let locks = config::connect(&cli.settings, label).await?;
-    let result = match &cli.command {
-        Command::Run(args) => run::run(args, &locks).await,
-        Command::Inspect(args) => show::inspect(args, &locks).await,
-        Command::List(args) => show::list(args, &locks).await,
-        Command::Evict(args) => evict::evict(args, &locks).await,
-        Command::Doctor(args) => show::doctor(args, &locks).await,
-        Command::Guard(_) | Command::Completions { .. } | Command::Man { .. } => unreachable!("returned above"),
-    };
+}
+
+/// Connects, works, and gives back whatever the work left taken.
+async fn on_locks(
+    settings: &Settings,
+    label: Option<String>,
+    work: impl AsyncFnOnce(&Locks) -> Result<u8, Failure>,
+) -> Result<u8, Failure> {
+    output::trace(settings.verbose);
+    let locks = config::connect(settings, label).await?;
+    let result = work(&locks).await;
     for name in locks.shutdown(SHUTDOWN).await.unreleased {
         output::say(format!("the store did not confirm the release of {name:?}: it is free when its lease is over"));
     }

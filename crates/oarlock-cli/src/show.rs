@@ -86,7 +86,8 @@ pub(crate) struct HolderView<'a> {
     since: String,
     held_for_ms: u64,
     remaining_ms: u64,
-    token: u64,
+    /// As text: it is beyond what JavaScript and others keep exactly of a number.
+    token: String,
 }
 
 #[derive(Serialize)]
@@ -121,7 +122,7 @@ impl<'a> HolderView<'a> {
             since: humantime::format_rfc3339_millis(since).to_string(),
             held_for_ms: millis(holder.held_for),
             remaining_ms: millis(holder.remaining),
-            token: FencingToken::new(holder.token).get(),
+            token: FencingToken::new(holder.token).to_string(),
         }
     }
 }
@@ -156,7 +157,7 @@ fn holder_cells(holder: &Holder) -> [String; 6] {
         owner.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
         rounded(holder.held_for),
         rounded(holder.remaining),
-        FencingToken::new(holder.token).get().to_string(),
+        FencingToken::new(holder.token).to_string(),
     ]
 }
 

@@ -6,7 +6,7 @@ mod common;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{Place, code};
@@ -15,7 +15,8 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
 const WORKERS: usize = 4;
-const INCREMENTS: usize = 15;
+/// How many increments each worker makes; the environment variable `FENCED_INCREMENTS` asks for another number.
+const INCREMENTS: usize = 10;
 const LEASE: Duration = Duration::from_millis(600);
 
 /// The process that a worker runs just now. It is locked while the process is signalled, so that it is not reaped
@@ -24,16 +25,18 @@ type Current = Mutex<Option<Pid>>;
 
 #[test]
 fn stops_and_kills_lose_no_accepted_update() {
+    let increments = std::env::var("FENCED_INCREMENTS").map_or(INCREMENTS, |number| number.parse().unwrap());
     let place = Place::new();
     std::fs::write(place.path("history"), "w 0 0\n").unwrap();
     let current: Vec<Current> = (0..WORKERS).map(|_| Mutex::new(None)).collect();
+    let shown = AtomicBool::new(false);
     let (acknowledged, working) = (AtomicUsize::new(0), AtomicUsize::new(WORKERS));
     let faults = std::thread::scope(|scope| {
         for current in &current {
             scope.spawn(|| {
                 let mut done = 0;
-                // On until a refusal was seen, though not for ever.
-                while done < INCREMENTS || (done < 20 * INCREMENTS && place.read("refused").is_empty()) {
+                // On until everything was shown, though not for ever.
+                while done < increments || (done < 20 * increments && !shown.load(Ordering::Relaxed)) {
                     if increment(&place, current) == 0 {
                         done += 1;
                     }
@@ -42,9 +45,13 @@ fn stops_and_kills_lose_no_accepted_update() {
                 working.fetch_sub(1, Ordering::Relaxed);
             });
         }
-        torment(&current, &working)
+        torment(&current, &working, |faults| {
+            let all = faults.iter().all(|&count| count > 0) && !place.read("refused").is_empty();
+            shown.store(all, Ordering::Relaxed);
+        })
     });
     println!("stopped {} times, left a command alone {} times, killed {} times", faults[0], faults[1], faults[2]);
+    println!("{} late writers were refused", place.lines("refused").len());
     assert!(faults.iter().all(|&count| count > 0), "not every fault came to pass");
     assert!(!place.read("refused").is_empty(), "no late writer was refused: nothing was shown");
 
@@ -73,18 +80,18 @@ fn increment(place: &Place, current: &Current) -> i32 {
 }
 
 /// Until all work is done, and in turn: stops `oarlock` for longer than its lease, kills it, or kills it with the guardian
-/// and stops the command that is left alone. Answers how often.
-fn torment(current: &[Current], working: &AtomicUsize) -> [u32; 3] {
+/// and stops the command that is left alone. Reports, and answers in the end, how often.
+fn torment(current: &[Current], working: &AtomicUsize, report: impl Fn([u32; 3])) -> [u32; 3] {
     let mut faults = [0; 3];
     let mut random = 0x9e37_79b9_u32;
-    let mut draw = |below: u32| {
+    for turn in 0.. {
+        if working.load(Ordering::Relaxed) == 0 {
+            break;
+        }
         random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (random >> 16) % below
-    };
-    while working.load(Ordering::Relaxed) > 0 {
-        std::thread::sleep(Duration::from_millis(u64::from(30 + draw(100))));
-        let victim = &current[draw(WORKERS as u32) as usize];
-        let kind = draw(3) as usize;
+        std::thread::sleep(Duration::from_millis(u64::from((random >> 16) % 100)));
+        let victim = &current[turn % WORKERS];
+        let kind = faults.iter().sum::<u32>() as usize % faults.len();
         let now = victim.lock().unwrap();
         let Some(pid) = *now else { continue };
         // Without a command there is nothing that could be late.
@@ -99,17 +106,20 @@ fn torment(current: &[Current], working: &AtomicUsize) -> [u32; 3] {
                 let _ = kill(pid, Signal::SIGCONT);
             }
             1 => {
-                // In this order, so that neither of the two sees the other die.
+                // In this order, so that neither of the two sees the other die, and the kernel, which ends groups that
+                // are orphaned while they are stopped, finds this one running.
                 let _ = kill(pid, Signal::SIGSTOP);
                 let _ = kill(guardian, Signal::SIGKILL);
-                let _ = killpg(guardian, Signal::SIGSTOP);
                 let _ = kill(pid, Signal::SIGKILL);
+                let _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
+                let _ = killpg(guardian, Signal::SIGSTOP);
                 drop(now);
                 std::thread::sleep(LEASE * 3 / 2);
                 let _ = killpg(guardian, Signal::SIGCONT);
             }
             _ => drop(kill(pid, Signal::SIGKILL)),
         }
+        report(faults);
     }
     faults
 }

@@ -1,5 +1,6 @@
 # Adds one to a counter that refuses old fencing tokens. Its history is its state: a line for each access, with what was
-# done (r or w), the token that was shown, and the value after it. Exits with 9 if the token was refused, which the file `refused` keeps.
+# done (r or w), the token that was shown, and the value after it. Exits with 9 if the token was refused,
+# which the file `refused` keeps.
 # Usage: fenced_counter.sh HISTORY
 history=$1
 

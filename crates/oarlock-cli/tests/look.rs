@@ -31,7 +31,7 @@ fn inspect_tells_who_holds() {
     assert_eq!(status["held"], true);
     assert_eq!(seen["label"], "sh");
     assert_eq!(seen["pid"], holder.pid().as_raw());
-    assert_eq!(seen["token"], token);
+    assert_eq!(seen["token"], token.to_string());
     assert!(seen["remaining_ms"].as_u64().unwrap() <= 20_000);
     humantime_utc(seen["since"].as_str().unwrap());
     let fields: Vec<_> = seen.as_object().unwrap().keys().map(String::as_str).collect();
@@ -127,6 +127,7 @@ fn the_configuration_is_taken_in_order() {
     };
     let look = ["-v", "inspect", "job"];
     assert!(used(&mut place.bare(&look)).contains("embedded default"));
+    assert!(told(&place.bare(&look).output().unwrap()).contains(place.path(".local/state").to_str().unwrap()));
 
     fs::create_dir_all(place.path(".config/oarlock")).unwrap();
     fs::write(place.path(".config/oarlock/config.toml"), config("home.db")).unwrap();

@@ -4,7 +4,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Place, code, is_alive, wait_dead, wait_for};
+use common::{Place, code, is_alive, is_stopped, wait_dead, wait_for};
 use nix::sys::signal::Signal;
 
 const LEASE: Duration = Duration::from_secs(2);
@@ -57,10 +57,8 @@ fn a_group_of_its_own_does_not_save_a_command() {
     let place = Place::new();
     let run = place.start(
         &["job", "--lease", LEASE_ARG, "--grace", "300ms"],
-        &format!(
-            "exec timeout 1000 sh -c '
-        trap \"\" TERM; echo $$ >>pids; sleep 1000 & echo $! >>pids; wait'"
-        ),
+        "exec timeout 1000 sh -c '
+        trap \"\" TERM; echo $$ >>pids; sleep 1000 & echo $! >>pids; wait'",
     );
     let pids = place.wait_lines("pids", 2);
     assert_eq!(code(place.output(&["evict", "job", "--yes"]).status), 0);
@@ -123,10 +121,7 @@ fn a_stopped_command_is_ended_too() {
     let script = "trap 'echo >told; exit' TERM; echo $$ >pid; kill -STOP $$; sleep 1000 & wait";
     let run = place.start(&["job", "--lease", LEASE_ARG], script);
     let pids = place.wait_lines("pid", 1);
-    wait_for("the stop", || {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pids[0])).unwrap();
-        stat.contains(") T ").then_some(())
-    });
+    wait_for("the stop", || is_stopped(&pids[0]).then_some(()));
     assert_eq!(code(place.output(&["evict", "job", "--yes"]).status), 0);
     assert_eq!(run.code(), 75);
     assert_eq!(place.read("told"), "\n", "it was killed without having been told");

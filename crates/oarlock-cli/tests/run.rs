@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use common::{Place, code, wait_for};
+use common::{Place, code, is_stopped, wait_for};
 use nix::sys::signal::Signal;
 
 #[test]
@@ -136,6 +136,16 @@ fn signals_reach_a_command_that_left_the_group() {
     place.wait_lines("started", 1);
     run.signal(Signal::SIGTERM);
     assert_eq!(run.code(), 9);
+}
+
+#[test]
+fn a_stopped_command_can_be_terminated() {
+    let place = Place::new();
+    let run = place.start(&["job"], "echo $$ >pid; kill -STOP $$; sleep 1000");
+    let pid = &place.wait_lines("pid", 1)[0];
+    wait_for("the stop", || is_stopped(pid).then_some(()));
+    run.signal(Signal::SIGTERM);
+    assert_eq!(run.code(), 143);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The store: a map of locks, each with a line.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(super) struct Store {
 
 #[derive(Debug, Default)]
 struct State {
-    locks: HashMap<LockName, Lock>,
+    locks: BTreeMap<LockName, Lock>,
     /// One counter for all names: a name that is forgotten when nobody uses it still gets higher tokens later.
     tokens: u64,
     /// How far a test has moved the store's time ahead of the clock.
@@ -204,14 +204,13 @@ impl Store {
     }
 
     pub(super) fn list(&self, query: &ListQuery) -> Page {
-        let names: BTreeMap<LockName, ()> = {
+        let names: Vec<LockName> = {
             let (state, _) = self.state();
-            let wanted = state.locks.keys().filter(|name| name.as_str().starts_with(&query.prefix));
-            wanted.map(|name| (name.clone(), ())).collect()
+            let after = query.after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+            let names = state.locks.range((after, Bound::Unbounded)).map(|(name, _)| name);
+            names.filter(|name| name.as_str().starts_with(&query.prefix)).cloned().collect()
         };
-        let after = query.after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-        let statuses = names.range((after, Bound::Unbounded)).map(|(name, ())| self.inspect(name));
-        let mut statuses = statuses.filter(|status| status.holder.is_some());
+        let mut statuses = names.iter().map(|name| self.inspect(name)).filter(|status| status.holder.is_some());
         let locks: Vec<_> = statuses.by_ref().take(query.limit.max(1)).collect();
         let next = statuses.next().and_then(|_| locks.last().map(|last| last.name.clone()));
         Page { locks, next }

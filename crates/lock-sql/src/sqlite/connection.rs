@@ -140,8 +140,8 @@ async fn connect(path: &Path, busy: Duration, deadline: Instant) -> Result<Sqlit
         .create_if_missing(true)
         .busy_timeout(busy)
         // A write costs its pages: ours are few and their rows short. A file that exists keeps its own size.
-        .page_size(1024)
-        .pragma("wal_autocheckpoint", "4000")
+        .page_size(2048)
+        .pragma("wal_autocheckpoint", "2000")
         // A crash of the host may take the last commits, but it takes every holder too, and tokens also follow the clock.
         .synchronous(SqliteSynchronous::Normal)
         // Dropped requests must not make the next one wait for room.

@@ -1,6 +1,5 @@
 //! The store's clock. All processes that share the file run on one host, so it is the host's.
 
-use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// No token made of the wall clock is above this, so that a clock that was once set to the far future does not use up
@@ -22,7 +21,7 @@ pub(super) struct Moment {
 /// is older than the truth: it makes us see another's lease as still running, and our own end early. Both are safe.
 #[derive(Debug)]
 pub(super) struct HostClock {
-    boot: Arc<str>,
+    boot: i64,
     /// By how much our time namespace is ahead of the host.
     ahead_us: i64,
     #[cfg(test)]
@@ -36,16 +35,16 @@ impl HostClock {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
         Self {
-            boot: boot.trim().into(),
+            boot: boot_number(&boot),
             ahead_us: boottime_offset_us(&offsets),
             #[cfg(test)]
             wall_ahead_us: 0,
         }
     }
 
-    /// The boot that [`Moment::host_us`] counts from; empty where there is only wall time.
-    pub(super) fn boot(&self) -> &Arc<str> {
-        &self.boot
+    /// The boot that [`Moment::host_us`] counts from; zero where there is only wall time.
+    pub(super) fn boot(&self) -> i64 {
+        self.boot
     }
 
     /// The time now.
@@ -54,7 +53,7 @@ impl HostClock {
         let wall_us = i64::try_from(wall.as_micros()).unwrap_or(i64::MAX).min(LATEST_WALL_US);
         #[cfg(test)]
         let wall_us = wall_us + self.wall_ahead_us;
-        let host_us = if self.boot.is_empty() { wall_us } else { boottime_us() - self.ahead_us };
+        let host_us = if self.boot == 0 { wall_us } else { boottime_us() - self.ahead_us };
         Moment { host_us, wall_us }
     }
 }
@@ -68,6 +67,12 @@ fn boottime_us() -> i64 {
 #[cfg(not(target_os = "linux"))]
 fn boottime_us() -> i64 {
     unreachable!("only Linux has a boot id")
+}
+
+/// Half of a boot's random id, so that rows stay short.
+fn boot_number(id: &str) -> i64 {
+    let digits: String = id.chars().filter(char::is_ascii_hexdigit).take(16).collect();
+    u64::from_str_radix(&digits, 16).unwrap_or(0).cast_signed()
 }
 
 /// The offset of the time namespace, from the text of `/proc/self/timens_offsets`: `boottime 86400 0`.
@@ -84,8 +89,8 @@ fn boottime_offset_us(offsets: &str) -> i64 {
 #[cfg(test)]
 impl HostClock {
     /// A clock that differs from the host's.
-    pub(super) fn shifted(boot: &str, ahead_us: i64, wall_ahead_us: i64) -> Self {
-        Self { boot: boot.into(), ahead_us: -ahead_us, wall_ahead_us }
+    pub(super) fn shifted(boot: i64, ahead_us: i64, wall_ahead_us: i64) -> Self {
+        Self { boot, ahead_us: -ahead_us, wall_ahead_us }
     }
 }
 
@@ -104,13 +109,20 @@ mod tests {
     }
 
     #[test]
+    fn boots_are_told_apart() {
+        assert_eq!(boot_number("00000000-0000-4001-8000-00000000000a\n"), 0x4001);
+        assert_eq!(boot_number("ffffffff-ffff-fffe-8000-00000000000a\n"), -2);
+        assert_eq!(boot_number(""), 0);
+    }
+
+    #[test]
     fn a_step_of_the_wall_clock_does_not_move_the_host_s_time() {
-        let (plain, stepped) = (HostClock::shifted("b", 0, 0), HostClock::shifted("b", 0, -3_600_000_000));
+        let (plain, stepped) = (HostClock::shifted(1, 0, 0), HostClock::shifted(1, 0, -3_600_000_000));
         let (before, after) = (plain.now(), stepped.now());
         assert!(after.host_us >= before.host_us);
         assert!(after.wall_us < before.wall_us);
         assert!(
-            HostClock::shifted("", 0, 7_000_000).now().host_us > before.wall_us,
+            HostClock::shifted(0, 0, 7_000_000).now().host_us > before.wall_us,
             "without a boot id it is wall time"
         );
     }

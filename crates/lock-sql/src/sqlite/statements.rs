@@ -3,8 +3,6 @@
 //! The parameters are the same everywhere, see [`Ask`]: ?1 the lock's key, ?2 the owner, ?3 our boot, ?4 the host's time,
 //! ?5 the wall clock, ?6 a lease, ?7 a ticket or a limit, ?8 a text. All times are in microseconds.
 
-use std::sync::Arc;
-
 use sqlx::Arguments;
 use sqlx::error::BoxDynError;
 use sqlx::sqlite::SqliteArguments;
@@ -77,11 +75,11 @@ CREATE TABLE IF NOT EXISTS oarlock_meta (key TEXT PRIMARY KEY, value INTEGER NOT
 INSERT OR IGNORE INTO oarlock_meta VALUES ('version', 1), ('floor', 0), ('swept', 0);
 CREATE TABLE IF NOT EXISTS oarlock_lock (
     name TEXT PRIMARY KEY, owner TEXT, lease_us INTEGER NOT NULL, since_us INTEGER NOT NULL,
-    expires_us INTEGER NOT NULL, expires_wall_us INTEGER NOT NULL, boot TEXT NOT NULL, token INTEGER NOT NULL
+    expires_us INTEGER NOT NULL, expires_wall_us INTEGER NOT NULL, boot INTEGER NOT NULL, token INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS oarlock_waiter (
     name TEXT NOT NULL, ticket INTEGER NOT NULL, owner TEXT NOT NULL, wake TEXT, seen_us INTEGER NOT NULL,
-    boot TEXT NOT NULL, PRIMARY KEY (name, ticket)
+    boot INTEGER NOT NULL, PRIMARY KEY (name, ticket)
 ) STRICT, WITHOUT ROWID;
 CREATE TRIGGER IF NOT EXISTS oarlock_first_grant AFTER INSERT ON oarlock_lock BEGIN
     DELETE FROM oarlock_waiter WHERE name = NEW.name AND owner = NEW.owner;
@@ -267,11 +265,11 @@ pub(super) struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    pub(super) fn arguments(&self, boot: &Arc<str>, now: Moment) -> Result<SqliteArguments, BoxDynError> {
+    pub(super) fn arguments(&self, boot: i64, now: Moment) -> Result<SqliteArguments, BoxDynError> {
         let mut arguments = SqliteArguments::default();
         arguments.add(self.key)?;
         arguments.add(self.owner)?;
-        arguments.add(Arc::clone(boot))?;
+        arguments.add(boot)?;
         arguments.add(now.host_us)?;
         arguments.add(now.wall_us)?;
         arguments.add(self.lease_us)?;

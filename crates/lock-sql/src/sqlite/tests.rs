@@ -14,6 +14,8 @@ use super::host_clock::HostClock;
 use super::statements::{Ask, SCHEMA};
 use super::{SqliteLock, SqliteOptions, end_of_prefix};
 
+mod files;
+
 const LEASE: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(300);
 
@@ -34,7 +36,7 @@ impl File {
         SqliteLock::open(self.path(), "t").await.unwrap()
     }
 
-    async fn open_at(&self, boot: &str, host: Duration, wall_back: Duration) -> SqliteLock {
+    async fn open_at(&self, boot: i64, host: Duration, wall_back: Duration) -> SqliteLock {
         let mut options = SqliteOptions::new(self.path()).prefix("t");
         options.host = HostClock::shifted(boot, host.as_micros() as i64, -(wall_back.as_micros() as i64));
         options.open().await.unwrap()
@@ -236,7 +238,7 @@ async fn a_lease_ends_and_so_does_the_hold() {
 #[tokio::test]
 async fn an_expired_lease_is_not_renewed_even_if_nobody_took_it() {
     let file = File::new();
-    let lock = file.open_at("boot", Duration::ZERO, Duration::ZERO).await;
+    let lock = file.open_at(1, Duration::ZERO, Duration::ZERO).await;
     let claims: Vec<_> = (0..600).map(|number| claim(&format!("n\"{number}"), &format!("o{number}"), LEASE)).collect();
     for claim in &claims {
         taken(&lock, claim).await;
@@ -246,7 +248,7 @@ async fn an_expired_lease_is_not_renewed_even_if_nobody_took_it() {
     let held = |answer: &lock_core::Result<Renewal>| matches!(answer, Ok(Renewal::Held { .. }));
     assert_eq!(renewed.iter().filter(|answer| held(answer)).count(), 599);
     assert!(!held(&renewed[300]));
-    let later = file.open_at("boot", LEASE + LEASE, Duration::ZERO).await;
+    let later = file.open_at(1, LEASE + LEASE, Duration::ZERO).await;
     assert!(later.renew(&claims).await.iter().all(|answer| matches!(answer, Ok(Renewal::NotHeld))));
 }
 
@@ -254,8 +256,8 @@ async fn an_expired_lease_is_not_renewed_even_if_nobody_took_it() {
 async fn a_step_of_the_wall_clock_changes_nothing() {
     let file = File::new();
     let hour = Duration::from_secs(3600);
-    let lock = file.open_at("boot", Duration::ZERO, Duration::ZERO).await;
-    let stepped = file.open_at("boot", Duration::ZERO, hour).await;
+    let lock = file.open_at(1, Duration::ZERO, Duration::ZERO).await;
+    let stepped = file.open_at(1, Duration::ZERO, hour).await;
     let (a, b) = (claim("job", "a", LEASE), claim("job", "b", LEASE));
     let first = taken(&lock, &a).await;
     assert_eq!(stepped.try_lock(&b).await.unwrap(), None);
@@ -268,14 +270,14 @@ async fn a_step_of_the_wall_clock_changes_nothing() {
 async fn a_hold_of_an_earlier_boot_ends_by_the_wall_clock() {
     let file = File::new();
     let (a, b) = (claim("job", "a", SHORT), claim("job", "b", SHORT));
-    taken(&file.open_at("one", Duration::from_secs(900_000), Duration::ZERO).await, &a).await;
-    let lock = file.open_at("two", Duration::ZERO, Duration::ZERO).await;
+    taken(&file.open_at(1, Duration::from_secs(900_000), Duration::ZERO).await, &a).await;
+    let lock = file.open_at(2, Duration::ZERO, Duration::ZERO).await;
     assert_eq!(lock.try_lock(&b).await.unwrap(), None);
     let status = lock.inspect(&a.name).await.unwrap().holder.unwrap();
     assert!(status.remaining <= SHORT && status.held_for <= SHORT);
     timeout(Duration::from_secs(5), lock.lock(&b)).await.unwrap().unwrap();
     // More left than the lease is long: the wall clock went back since, and nobody may wait for it to catch up.
-    let back = file.open_at("three", Duration::ZERO, Duration::from_secs(3600)).await;
+    let back = file.open_at(3, Duration::ZERO, Duration::from_secs(3600)).await;
     taken(&back, &claim("job", "c", SHORT)).await;
 }
 
@@ -295,173 +297,10 @@ async fn tokens_rise_over_clean_up() {
     .await
     .unwrap();
     taken(&lock, &claim("kept", "k", LEASE)).await;
-    let back = file.open_at("boot", Duration::ZERO, Duration::from_secs(3600)).await;
+    let back = file.open_at(1, Duration::ZERO, Duration::from_secs(3600)).await;
     let left: Vec<String> = sqlx::query_scalar("SELECT name FROM oarlock_lock").fetch_all(&mut raw).await.unwrap();
     assert_eq!(left, ["t/kept"]);
     assert!(taken(&back, &a).await.token > first.token, "though the row is gone and the clock went back");
-}
-
-#[tokio::test]
-async fn a_file_that_is_replaced_is_a_loss() {
-    for replace in [true, false] {
-        let file = File::new();
-        let (lock, waiting) = (file.open().await, file.open().await);
-        let (a, b) = (claim("job", "a", LEASE), claim("job", "b", LEASE));
-        taken(&lock, &a).await;
-        let waiter = tokio::spawn(async move { waiting.lock(&claim("job", "w", SHORT)).await });
-        in_line(&lock, &a.name, 1).await;
-        let away = file.folder.path().join("away.db");
-        std::fs::rename(file.path(), &away).unwrap();
-        if replace {
-            taken(&file.open().await, &claim("other", "o", LEASE)).await;
-        }
-        assert!(matches!(lock.renew(std::slice::from_ref(&a)).await[..], [Ok(Renewal::NotHeld)]), "replace: {replace}");
-        // The waiter notices too, and gets the lock in the new file.
-        timeout(Duration::from_secs(5), waiter).await.unwrap().unwrap().unwrap();
-        timeout(Duration::from_secs(5), lock.lock(&b)).await.unwrap().unwrap();
-        assert_eq!(lock.unlock(&a).await.unwrap(), Unlocked::NotHeld);
-        assert_eq!(lock.unlock(&b).await.unwrap(), Unlocked::Released);
-        let sound: String =
-            sqlx::query_scalar("PRAGMA integrity_check").fetch_one(&mut file.raw().await).await.unwrap();
-        assert_eq!(sound, "ok");
-    }
-}
-
-#[tokio::test]
-async fn a_grant_and_an_unlock_notice_a_replaced_file() {
-    let file = File::new();
-    let lock = file.open().await;
-    let a = claim("job", "a", LEASE);
-    taken(&lock, &a).await;
-    std::fs::remove_file(file.path()).unwrap();
-    assert_eq!(lock.unlock(&a).await.unwrap(), Unlocked::NotHeld);
-    taken(&lock, &a).await;
-    std::fs::rename(file.path(), file.folder.path().join("away.db")).unwrap();
-    taken(&lock, &claim("job", "b", LEASE)).await;
-    assert_eq!(file.open().await.try_lock(&a).await.unwrap(), None, "the grant is in the file that others see");
-}
-
-#[tokio::test]
-async fn what_cannot_be_opened_says_why() {
-    let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name);
-    std::fs::write(at("text"), "this is not a database, and long enough to be looked at: ".repeat(20)).unwrap();
-    std::fs::create_dir(at("folder.db")).unwrap();
-    sqlx::raw_sql("CREATE TABLE oarlock_lock (x)").execute(&mut raw(&at("shape")).await).await.unwrap();
-    sqlx::raw_sql("CREATE TABLE oarlock_meta (x)").execute(&mut raw(&at("meta")).await).await.unwrap();
-    sqlx::raw_sql(SCHEMA).execute(&mut raw(&at("newer")).await).await.unwrap();
-    sqlx::raw_sql("UPDATE oarlock_meta SET value = 2 WHERE key = 'version'")
-        .execute(&mut raw(&at("newer")).await)
-        .await
-        .unwrap();
-    for (path, says) in [
-        (at("text"), "not an SQLite database"),
-        (at("folder.db"), "is a folder"),
-        (at("shape"), "another shape"),
-        (at("meta"), "another shape"),
-        (at("newer"), "version 2"),
-        (at("missing/locks.db"), "mkdir"),
-        (at("text/locks.db"), "not a folder"),
-        // Not even root can make a file there.
-        (PathBuf::from("/proc/self/locks.db"), "writable"),
-    ] {
-        let error = SqliteLock::open(&path, "t").await.unwrap_err();
-        let text = error.to_string();
-        assert_eq!(error.kind(), ErrorKind::Refused, "{text}");
-        assert!(text.contains(says), "{text}");
-        assert!(
-            text.contains(path.to_str().unwrap()) || text.contains(path.parent().unwrap().to_str().unwrap()),
-            "{text}"
-        );
-    }
-}
-
-#[tokio::test]
-async fn a_full_disk_is_an_error_and_loses_nothing() {
-    let file = File::new();
-    let lock = file.open().await;
-    let held = claim("held", "h", LEASE);
-    taken(&lock, &held).await;
-    lock.store.run(Ask { statement: "PRAGMA max_page_count = 1", ..Ask::default() }).await.unwrap();
-    let mut refused = None;
-    for number in 0..500 {
-        let claim = claim(&format!("{number}{}", "x".repeat(400)), "filler", LEASE);
-        if let Err(error) = lock.try_lock(&claim).await {
-            refused = Some((claim, error));
-            break;
-        }
-    }
-    let (claim, error) = refused.expect("the file cannot grow for ever");
-    assert_eq!(error.kind(), ErrorKind::Refused);
-    assert!(error.to_string().contains("full"), "{error}");
-    assert_eq!(file.open().await.inspect(&claim.name).await.unwrap().holder, None);
-    assert!(matches!(lock.renew(std::slice::from_ref(&held)).await[..], [Ok(Renewal::Held { .. })]));
-    assert_eq!(lock.unlock(&held).await.unwrap(), Unlocked::Released);
-}
-
-#[tokio::test]
-async fn a_commit_that_fails_is_an_error() {
-    let file = File::new();
-    let lock = file.open().await;
-    // A constraint that is looked at only by the commit, as a disk is that is full by then.
-    sqlx::raw_sql(
-        "CREATE TABLE parent (id INTEGER PRIMARY KEY);
-         CREATE TABLE child (id INTEGER REFERENCES parent DEFERRABLE INITIALLY DEFERRED);
-         CREATE TRIGGER spoil AFTER INSERT ON oarlock_lock BEGIN INSERT INTO child VALUES (1); END",
-    )
-    .execute(&mut file.raw().await)
-    .await
-    .unwrap();
-    let a = claim("job", "a", LEASE);
-    let error = lock.try_lock(&a).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
-    assert_eq!(lock.unlock(&a).await.unwrap(), Unlocked::NotHeld);
-    assert_eq!(rows(&file, "lock").await, 0);
-    sqlx::raw_sql("DROP TRIGGER spoil").execute(&mut file.raw().await).await.unwrap();
-    taken(&lock, &a).await;
-}
-
-#[tokio::test]
-async fn a_writer_that_does_not_end_is_an_error() {
-    let file = File::new();
-    let busy = Duration::from_millis(200);
-    let lock = SqliteOptions::new(file.path()).busy(busy).open().await.unwrap();
-    let mut writer = file.raw().await;
-    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut writer).await.unwrap();
-    let a = claim("job", "a", LEASE);
-    for error in [
-        lock.try_lock(&a).await.unwrap_err(),
-        lock.lock(&a).await.unwrap_err(),
-        lock.unlock(&a).await.unwrap_err(),
-        lock.renew(std::slice::from_ref(&a)).await.pop().unwrap().unwrap_err(),
-    ] {
-        assert_eq!(error.kind(), ErrorKind::Unavailable);
-        assert!(error.to_string().contains("another process"), "{error}");
-    }
-    // To read, nobody has to wait for a writer.
-    assert_eq!(lock.inspect(&a.name).await.unwrap().holder, None);
-    writer.close().await.unwrap();
-    taken(&lock, &a).await;
-}
-
-#[tokio::test]
-async fn an_attempt_given_up_behind_a_writer_leaves_nothing() {
-    let file = File::new();
-    let lock = file.open().await;
-    let mut writer = file.raw().await;
-    for attempt in 0..3 {
-        sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut writer).await.unwrap();
-        let a = claim("job", &format!("a{attempt}"), LEASE);
-        assert!(timeout(Duration::from_millis(30), lock.try_lock(&a)).await.is_err(), "the writer is in the way");
-        let unlocking = lock.unlock(&a);
-        let writing = async {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            sqlx::raw_sql("ROLLBACK").execute(&mut writer).await.unwrap();
-        };
-        let (unlocked, ()) = tokio::join!(unlocking, writing);
-        unlocked.unwrap();
-        assert_eq!((rows(&file, "lock").await, rows(&file, "waiter").await), (0, 0));
-    }
 }
 
 #[tokio::test]

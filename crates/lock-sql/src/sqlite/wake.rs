@@ -109,7 +109,7 @@ impl Drop for Place {
 fn listen(waiting: Waiting) -> io::Result<(String, JoinHandle<()>)> {
     // An abstract name is no file: nothing is left behind. It cannot be guessed, so nobody takes it first.
     let unique = std::fs::read_to_string("/proc/sys/kernel/random/uuid")?;
-    let name = format!("oarlock-{}", unique.trim());
+    let name = format!("oarlock-{}", unique.trim().replace('-', "").get(..16).unwrap_or_default());
     let socket = UnixDatagram::bind_addr(&abstract_address(&name)?)?;
     socket.set_nonblocking(true)?;
     let socket = tokio::net::UnixDatagram::from_std(socket)?;

@@ -17,7 +17,7 @@ use super::leash::Held;
 use super::reap::{Change, Groups, change, tell_stopped};
 use super::signals::{self, Signals};
 use crate::args::GuardArgs;
-use crate::exit::{Failure, NOT_EXECUTABLE, NOT_FOUND};
+use crate::exit::{Failure, LOST, NOT_EXECUTABLE, NOT_FOUND};
 use crate::output::say;
 
 pub(crate) async fn guard(args: &GuardArgs) -> Result<u8, Failure> {
@@ -33,9 +33,11 @@ pub(crate) async fn guard(args: &GuardArgs) -> Result<u8, Failure> {
     }
 
     // The first word on the leash also says that the terminal is ours.
-    let Some(mut until) = leash.next().await else { return Ok(NOT_EXECUTABLE) };
-    if SystemClock.now() >= until {
-        return Ok(NOT_EXECUTABLE);
+    let mut until = Instant::from_origin(Duration::ZERO);
+    while until <= SystemClock.now() {
+        // On a slow start that may be over, and the next word be on its way.
+        let Some(word) = leash.next().await else { return Ok(LOST) };
+        until = word;
     }
     let command = start(&args.command)?;
     loop {
@@ -50,7 +52,9 @@ pub(crate) async fn guard(args: &GuardArgs) -> Result<u8, Failure> {
             word = leash.next() => match word {
                 Some(word) => until = word,
                 None => {
-                    say("oarlock itself was killed: ending the command");
+                    if getppid() != parent {
+                        say("oarlock itself was killed: ending the command");
+                    }
                     break;
                 }
             },
@@ -59,7 +63,14 @@ pub(crate) async fn guard(args: &GuardArgs) -> Result<u8, Failure> {
             signal = signals.next() => match signal {
                 // Sent to everyone in a background group of which one touched the terminal, and meant for that one.
                 Signal::SIGTTIN | Signal::SIGTTOU => {}
-                signal => Groups::of(command).signal_other(signal),
+                signal => {
+                    let groups = Groups::of(command);
+                    groups.signal_other(signal);
+                    if matches!(signal, Signal::SIGTERM | Signal::SIGHUP) {
+                        // What is stopped could not act on it, and would stay for ever.
+                        groups.signal(Signal::SIGCONT);
+                    }
+                }
             },
         }
     }

@@ -1,5 +1,5 @@
 //! The pipe from `oarlock` to the guardian. It carries instants of the system's clock, as nanoseconds in eight bytes each:
-//! until then the lock is held. Its end means that `oarlock` is gone.
+//! until then the lock is held. Zero means that it is lost; the pipe's end, that `oarlock` is gone.
 
 use std::io::{self, PipeReader, PipeWriter, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -12,6 +12,9 @@ use tokio::net::unix::pipe;
 
 /// Instants closer than this count as the same: the end of a lease is computed from two readings of the clock.
 const SAME: Duration = Duration::from_millis(1);
+
+/// The word for a loss. No lease ends at the clock's origin.
+const LOST: u64 = 0;
 
 /// The end that `oarlock` holds.
 #[derive(Debug)]
@@ -38,20 +41,19 @@ impl Leash {
     pub(super) fn hold_until(&mut self, until: Instant) {
         if until.saturating_duration_since(self.told) > SAME {
             self.told = until;
-            self.send(until);
+            self.send(u64::try_from(until.since_origin().as_nanos()).unwrap_or(u64::MAX));
         }
     }
 
     /// The lock is lost.
     pub(super) fn lost(&mut self) {
-        self.send(Instant::from_origin(Duration::ZERO));
+        self.send(LOST);
     }
 
-    fn send(&mut self, until: Instant) {
-        let nanos = u64::try_from(until.since_origin().as_nanos()).unwrap_or(u64::MAX);
+    fn send(&mut self, word: u64) {
         // It fails if the guardian is gone, which its exit reports, or stopped for very long: then it still knows an
         // earlier time, and errs on the safe side.
-        let _ = self.pipe.write_all(&nanos.to_le_bytes());
+        let _ = self.pipe.write_all(&word.to_le_bytes());
     }
 }
 
@@ -78,7 +80,7 @@ impl Held {
         Ok(Self { pipe, frame: [0; 8], filled: 0 })
     }
 
-    /// The next instant, or `None` when `oarlock` is gone. Dropping the future loses nothing.
+    /// The next instant, or `None` when the lock is lost or `oarlock` is gone. Dropping the future loses nothing.
     pub(super) async fn next(&mut self) -> Option<Instant> {
         while self.filled < self.frame.len() {
             match self.pipe.read(&mut self.frame[self.filled..]).await {
@@ -87,6 +89,7 @@ impl Held {
             }
         }
         self.filled = 0;
-        Some(Instant::from_origin(Duration::from_nanos(u64::from_le_bytes(self.frame))))
+        let nanos = u64::from_le_bytes(self.frame);
+        (nanos != LOST).then(|| Instant::from_origin(Duration::from_nanos(nanos)))
     }
 }

@@ -103,8 +103,8 @@ impl Running {
         kill(self.pid(), signal).unwrap();
     }
 
-    pub(crate) fn is_running(&mut self) -> bool {
-        self.0.as_mut().unwrap().try_wait().unwrap().is_none()
+    fn child(&mut self) -> &mut Child {
+        self.0.as_mut().expect("it was not waited for yet")
     }
 
     pub(crate) fn output(mut self) -> Output {
@@ -126,7 +126,7 @@ impl Drop for Running {
 }
 
 /// A terminal with a shell on it.
-pub(crate) struct Terminal(Child);
+pub(crate) struct Terminal(Running);
 
 impl Terminal {
     /// Runs a line on a terminal of its own; `$OARLOCK` is the program.
@@ -136,19 +136,20 @@ impl Terminal {
         command.env("OARLOCK", env!("CARGO_BIN_EXE_oarlock")).env("OARLOCK_URL", place.url()).env("TERM", "xterm");
         // `script` asks this shell to run the line.
         command.env("SHELL", "/bin/sh");
-        Self(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self(Running(Some(command.spawn().unwrap())))
     }
 
     pub(crate) fn type_in(mut self, text: &str) -> Self {
-        self.0.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+        self.0.child().stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
         self
     }
 
     /// Waits for the end; what was shown is in `stdout`.
     pub(crate) fn output(mut self) -> Output {
         // The end of its input would end the terminal before the line has ended.
-        let input = self.0.stdin.take();
-        let output = self.0.wait_with_output().unwrap();
+        let input = self.0.child().stdin.take();
+        let output = self.0.output();
         drop(input);
         output
     }
@@ -173,9 +174,18 @@ pub(crate) fn wait_for<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> 
 
 /// Does a process still run? One that only its parent's negligence keeps in the table does not.
 pub(crate) fn is_alive(pid: &str) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
-    state.is_some_and(|state| state != 'Z' && state != 'X')
+    state(pid).is_some_and(|state| state != 'Z' && state != 'X')
+}
+
+/// Was a process stopped by a signal?
+pub(crate) fn is_stopped(pid: &str) -> bool {
+    state(pid) == Some('T')
+}
+
+/// The kernel's letter for it.
+fn state(pid: &str) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(") ").next()?.chars().next()
 }
 
 /// Waits until none of the processes runs any more.
