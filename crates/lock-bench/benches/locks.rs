@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use lock_bench::{contended, memory, sqlite};
+use lock_bench::{contended, memory, redis, sqlite};
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -29,6 +29,9 @@ fn main() -> ExitCode {
     }
     if wanted("memory-kept") {
         figures.push(runtime.block_on(memory::kept(10_000, 3)));
+    }
+    if wanted("redis-uncontended") {
+        figures.extend(runtime.block_on(redis::uncontended(7, second)));
     }
     println!("\nRatios, median (lowest–highest round):");
     figures.iter().for_each(|figure| figure.print());
