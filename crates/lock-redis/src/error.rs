@@ -64,8 +64,7 @@ pub(crate) fn of_request(error: RedisError) -> Error {
 /// The error of connecting: nothing was asked yet, so nothing can be unknown.
 pub(crate) fn of_connecting(server: &str, error: RedisError) -> Error {
     if error.kind() == redis::ErrorKind::RESP3NotSupported {
-        let old = format!("the server {server} is older than Redis 6, which this backend needs");
-        return Error::new(ErrorKind::Unsupported, old).with_source(error);
+        return too_old(server).with_source(error);
     }
     if error.kind() == redis::ErrorKind::AuthenticationFailed {
         let wrong = format!("the server {server}: wrong user or password, or none given; check the URL");
@@ -78,7 +77,12 @@ pub(crate) fn of_connecting(server: &str, error: RedisError) -> Error {
     Error::new(ErrorKind::Unavailable, message).with_source(error)
 }
 
+pub(crate) fn too_old(server: &str) -> Error {
+    let old = format!("the server {server} is older than Redis 6.2, which this backend needs");
+    Error::new(ErrorKind::Unsupported, old)
+}
+
 /// The server answered something that none of our scripts answers.
 pub(crate) fn nonsense() -> Error {
-    Error::new(ErrorKind::Unknown, "the server's answer cannot be read; is it Redis 6 or later, or Valkey?")
+    Error::new(ErrorKind::Unknown, "the server's answer cannot be read; is it Redis 6.2 or later, or Valkey?")
 }

@@ -14,8 +14,9 @@ use redis::io::tcp::TcpSettings;
 use redis::{Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
 use crate::RedisLock;
-use crate::connection::Connection;
+use crate::connection::{Connection, field};
 use crate::doctor::findings;
+use crate::error;
 use crate::keys::Keys;
 use crate::waiting::Waiters;
 
@@ -140,7 +141,7 @@ impl RedisOptions {
     /// # Errors
     /// [`ErrorKind::Invalid`] for a prefix or a time-out that cannot be, [`ErrorKind::Unavailable`] if the server cannot be
     /// reached, [`ErrorKind::Refused`] for a wrong user or password or missing rights, [`ErrorKind::Unsupported`] for a
-    /// server older than Redis 6.
+    /// server older than Redis 6.2.
     ///
     /// # Cancel safety
     /// Nothing is held yet.
@@ -161,11 +162,21 @@ impl RedisOptions {
         let waiters = Arc::<Waiters>::default();
         let connection = Connection::new(client, self.server, self.timeout, self.clock, Arc::clone(&waiters));
         let connection = Arc::new(connection);
-        for finding in findings(&connection.info().await?) {
+        let info = connection.info().await?;
+        if too_old(&info) {
+            return Err(error::too_old(&connection.server));
+        }
+        for finding in findings(&info) {
             tracing::warn!(server = %connection.server, setting = %finding.setting, voids = %finding.voids, "unsafe setting");
         }
         Ok(RedisLock { connection, keys, waiters })
     }
+}
+
+/// Older than 6.2, whose `SET` answers what was there before.
+fn too_old(info: &str) -> bool {
+    let mut parts = field(info, "redis_version").unwrap_or_default().split('.').map(str::parse::<u32>);
+    matches!((parts.next(), parts.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < (6, 2))
 }
 
 /// Connects to `redis://user:password@host:port/database` and `unix:/path/to/socket`.
@@ -217,6 +228,13 @@ mod tests {
         assert_eq!(RedisOptions::new("redis://cache").unwrap().address, ConnectionAddr::Tcp("cache".into(), PORT));
         let socket = RedisOptions::new("unix:/run/redis.sock").unwrap();
         assert_eq!(socket.address, ConnectionAddr::Unix("/run/redis.sock".into()));
+    }
+
+    #[test]
+    fn old_servers_are_known() {
+        let version = |version| too_old(&format!("# Server\r\nredis_version:{version}\r\n"));
+        assert!(version("5.0.14") && version("6.0.16"));
+        assert!(!version("6.2.0") && !version("7.0.15") && !version("10.0.1"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Oarlock's backend for Redis 6 and later, and Valkey: one server, locks for every host that reaches it.
+//! Oarlock's backend for Redis 6.2 and later, and Valkey: one server, locks for every host that reaches it.
 //!
 //! A lock is a plain string at `prefix:name` with its owner in it, set with `SET … NX PX` and deleted only by its owner.
 //! So it excludes, and is excluded by, any client that locks in this common way.

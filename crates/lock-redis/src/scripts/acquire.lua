@@ -4,6 +4,9 @@
 -- Answer: {1, token} granted; {0, the holder's remaining ms, server's time in us} not.
 
 local owner, lease = ARGV[1], ARGV[2]
+if redis.call('EXISTS', KEYS[1], KEYS[3]) == 0 then
+  return {1, give(KEYS[1], KEYS[2], owner, lease, now())}
+end
 local holder = redis.call('GET', KEYS[1])
 if holder == owner then
   local token, of = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+) %d+ (.*)$')
@@ -11,10 +14,6 @@ if holder == owner then
   if of == owner then
     return {1, token, redis.call('PTTL', KEYS[1])}
   end
-  return {1, give(KEYS[1], KEYS[2], owner, lease, now())}
-end
-local waited_for = redis.call('EXISTS', KEYS[3]) == 1
-if not holder and not waited_for then
   return {1, give(KEYS[1], KEYS[2], owner, lease, now())}
 end
 local time = now()

@@ -9,23 +9,20 @@ local function now()
   return time[1] * 1000000 + time[2]
 end
 
--- The next token: the server's time in microseconds, or one more than the last where that is ahead of it. A Lua number
--- is exact up to 2^53; beyond it only Redis itself can count.
-local function next_token(grant, time)
-  local last = redis.call('GET', grant)
-  last = last and string.match(last, '^%d+')
-  if not last or tonumber(last) < time then
-    return string.format('%.0f', time)
-  end
-  redis.call('SET', grant, last)
-  redis.call('INCR', grant)
-  return redis.call('GET', grant)
-end
-
 -- Gives a free lock to this owner. The grant is written first, so that an error leaves the lock free.
+-- The token is the server's time in microseconds, or one more than the last where that is ahead of it. A Lua number is
+-- exact up to 2^53; beyond it only Redis itself can count. Each call costs, so the old grant comes with the new one's writing.
 local function give(lock, grant, owner, lease, time)
-  local token = next_token(grant, time)
-  redis.call('SET', grant, token .. ' ' .. string.format('%.0f', time) .. ' ' .. owner, 'PX', lease + KEEP)
+  local at = string.format('%.0f', time)
+  local token = at
+  local before = redis.call('SET', grant, at .. ' ' .. at .. ' ' .. owner, 'PX', lease + KEEP, 'GET')
+  local last = before and string.match(before, '^%d+')
+  if last and tonumber(last) >= time then
+    redis.call('SET', grant, last)
+    redis.call('INCR', grant)
+    token = redis.call('GET', grant)
+    redis.call('SET', grant, token .. ' ' .. at .. ' ' .. owner, 'PX', lease + KEEP)
+  end
   redis.call('SET', lock, owner, 'PX', lease)
   return token
 end
