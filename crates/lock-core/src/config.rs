@@ -101,7 +101,8 @@ impl Config {
         let mut config = Self::default();
         for (variable, value) in vars {
             let Some(key) = variable.strip_prefix("OARLOCK_") else { continue };
-            if NOT_SETTINGS.contains(&key) {
+            // Service managers have no other way to take a variable away than to empty it.
+            if NOT_SETTINGS.contains(&key) || value.is_empty() {
                 continue;
             }
             config.set(&key.to_ascii_lowercase(), &value).map_err(|error| {
@@ -295,6 +296,7 @@ mod tests {
             ("OARLOCK_FAIR", "true"),
             ("OARLOCK_REQUIRE", "fair, fencing"),
             ("OARLOCK_TOKEN", "7"),
+            ("OARLOCK_WAIT", ""),
             ("HOME", "/"),
         ];
         assert_eq!(Config::from_toml(toml).unwrap(), env(&vars).unwrap());

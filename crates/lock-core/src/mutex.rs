@@ -9,7 +9,7 @@ use tracing::Instrument;
 use crate::keeper::sleep_until;
 use crate::locks::Core;
 use crate::options::LockOptions;
-use crate::{Claim, Error, ErrorKind, Grant, Instant, LockGuard, LockName, Result};
+use crate::{Claim, Error, ErrorKind, Grant, Holder, Instant, LockGuard, LockName, Result};
 
 /// How much longer than its wait an acquisition may take to leave the queue and to ask who holds the lock. After that
 /// the background takes over.
@@ -38,7 +38,7 @@ impl Mutex {
         self
     }
 
-    /// How long an acquisition may take in all: connection, pool and queue.
+    /// How long an acquisition may take in all: connection, pool and queue. With zero, [`Mutex::lock`] tries once.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.options.wait = Some(wait);
         self
@@ -84,9 +84,17 @@ impl Mutex {
     /// # If the reply is lost
     /// That is an [`ErrorKind::Unknown`]; whatever the store did is undone, here or in the background.
     pub async fn lock(&self) -> Result<LockGuard> {
-        let granted = self.acquire(Verb::Lock).await?;
-        // The store's `lock` knows no "busy".
-        granted.ok_or_else(|| self.core.context(Error::new(ErrorKind::Unknown, "no grant"), "lock", self.name()))
+        let no_wait = self.options.wait.is_some_and(|wait| wait.is_zero());
+        let granted = self.acquire(if no_wait { Verb::TryLock } else { Verb::Lock }).await?;
+        match granted {
+            Some(guard) => Ok(guard),
+            // Only a try is ever answered so.
+            None => {
+                let (name, _) = self.prepare("lock")?;
+                let error = Error::timeout(Duration::ZERO, self.holder(&name).await);
+                Err(self.core.context(error, "lock", Some(&name)))
+            }
+        }
     }
 
     /// Takes the lock now or not at all: `None` means that it is held by another, or waited for where the store is fair.
@@ -123,7 +131,9 @@ impl Mutex {
         let in_context = |error| self.core.context(error, op, self.name());
         let name = self.name.clone().map_err(|wrong| in_context(Error::new(ErrorKind::Invalid, wrong)))?;
         self.options.check(&self.core.capabilities).map_err(in_context)?;
-        Ok((name, self.options.wait.map(|wait| self.core.clock.now() + wait)))
+        // A wait of zero bounds nothing: one request has to be let through.
+        let wait = self.options.wait.filter(|wait| !wait.is_zero());
+        Ok((name, wait.map(|wait| self.core.clock.now() + wait)))
     }
 
     /// One claim, from its first byte to a guard or to nothing being left of it.
@@ -173,19 +183,21 @@ impl Mutex {
         Err(core.context(error, verb.name(), self.name()))
     }
 
+    /// Who holds the lock, if the store answers soon.
+    async fn holder(&self, name: &LockName) -> Option<Holder> {
+        let late = self.core.clock.now() + FAREWELL;
+        tokio::select! {
+            biased;
+            status = self.core.backend.inspect(name) => status.ok().and_then(|status| status.holder),
+            () = self.core.clock.sleep_until(late) => None,
+        }
+    }
+
     /// Leaves the queue and asks who holds the lock, both at once and in bounded time.
     async fn time_out(&self, pending: Pending) -> Error {
         let name = pending.claim.name.clone();
         let owner = pending.claim.owner.clone();
-        let late = self.core.clock.now() + FAREWELL;
-        let ask = async {
-            tokio::select! {
-                biased;
-                status = self.core.backend.inspect(&name) => status.ok().and_then(|status| status.holder),
-                () = self.core.clock.sleep_until(late) => None,
-            }
-        };
-        let ((), holder) = futures_util::future::join(pending.undo(), ask).await;
+        let ((), holder) = futures_util::future::join(pending.undo(), self.holder(&name)).await;
         // Granted at the very end, and given back: that is nobody to name.
         let holder = holder.filter(|holder| holder.owner != owner);
         Error::timeout(self.options.wait.unwrap_or_default(), holder)

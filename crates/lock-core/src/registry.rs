@@ -62,6 +62,7 @@ impl Registry {
     pub fn register(&mut self, factory: impl BackendFactory) -> &mut Self {
         let factory: Arc<dyn BackendFactory> = Arc::new(factory);
         for scheme in factory.schemes() {
+            self.absent.remove(scheme);
             self.built_in.insert(scheme, Arc::clone(&factory));
         }
         self

@@ -91,7 +91,13 @@ impl FromStr for BackendUrl {
 
 impl fmt::Display for BackendUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.scheme, without_password(&self.rest))?;
+        // Where there is no server there is no password, and an `@` is a part of a path.
+        let is_path = ["sqlite", "memory", "unix"].contains(&self.scheme.as_str()) && !self.rest.starts_with("//");
+        write!(f, "{}:", self.scheme)?;
+        match self.rest.rsplit_once('@') {
+            Some((_, host)) if !is_path && !self.rest.starts_with("//") => write!(f, "…@{host}")?,
+            _ => f.write_str(&without_password(&self.rest))?,
+        }
         if self.params.0.is_empty() { Ok(()) } else { f.write_str("?…") }
     }
 }
@@ -208,6 +214,8 @@ mod tests {
             "redis://u:hunter2@",
             "redis://u:hunter2?@host",
             "redis://u:a?hunter2@host",
+            "redis:u:hunter2@host",
+            "u:hunter2@host",
             "postgres://u:a@hunter2@host/x",
         ] {
             let url = url(text);

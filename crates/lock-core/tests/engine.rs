@@ -164,6 +164,17 @@ async fn the_end_of_a_wait_names_the_holder() {
 }
 
 #[tokio::test]
+async fn a_wait_of_zero_tries_once() {
+    let (_, _, locks) = setup();
+    let mutex = locks.mutex("a").wait(Duration::ZERO);
+    let guard = mutex.lock().await.unwrap();
+    let error = mutex.lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert_eq!(error.holder().unwrap().owner, *guard.owner());
+    assert!(mutex.try_lock().await.unwrap().is_none());
+}
+
+#[tokio::test]
 async fn what_is_unknown_is_undone_in_the_background_until_the_store_answers() {
     let (store, clock, locks) = setup();
     store.script().fail(Verb::Lock, ErrorKind::Unknown, 1);

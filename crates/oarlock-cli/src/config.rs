@@ -3,7 +3,7 @@
 use std::env;
 use std::path::PathBuf;
 
-use oarlock::{Config, Locks};
+use oarlock::{Config, Locks, Scope};
 
 use crate::args::Settings;
 use crate::exit::{CONFIG, Failure};
@@ -25,6 +25,11 @@ pub(crate) async fn connect(settings: &Settings, label: Option<String>) -> Resul
         output::say(format!("using {url} ({origin})"));
     }
     let locks = oarlock::connect_with(config).await.map_err(|error| Failure::config(&error))?;
+    if locks.capabilities().scope == Scope::Process {
+        // Each run of this program is a process of its own: nothing would be locked.
+        let message = format!("{} locks within one process only; name another store", locks.capabilities().backend);
+        return Err(Failure::new(CONFIG, message));
+    }
     if settings.verbose > 0 {
         // What the backend made of the URL: where a default lies, for one. It shows no secret.
         output::say(format!("connected to {:?}", locks.backend()));

@@ -50,6 +50,7 @@ fn answer(args: &EvictArgs, evicted: Option<&Holder>) -> Result<u8, Failure> {
         print_json(&Answer { name: &args.name, evicted: evicted.is_some(), holder: evicted.map(HolderView::of) })?;
     } else if let Some(holder) = evicted {
         print(&format!("ended the hold of {}\n", clean(&holder.owner.to_string())))?;
+        say("it learns of that at its next renewal, within a third of its lease; another may have the lock before");
     } else {
         say(format!("{:?} is not held", args.name));
     }

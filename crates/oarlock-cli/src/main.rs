@@ -11,6 +11,7 @@ mod output;
 mod run;
 mod show;
 
+use std::env;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -26,8 +27,13 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(answer) => {
-            // A help text that nobody reads to its end is no failure.
-            let _ = answer.print();
+            if answer.use_stderr() && env::args().any(|argument| argument.contains("://") && argument.contains('@')) {
+                // It quotes what is wrong, which may be a URL in the wrong place, with a password.
+                output::say("wrong usage, which is not quoted because of a URL with a user in it; see --help");
+            } else {
+                // A help text that nobody reads to its end is no failure.
+                let _ = answer.print();
+            }
             return ExitCode::from(if answer.use_stderr() { exit::USAGE } else { 0 });
         }
     };

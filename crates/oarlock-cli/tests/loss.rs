@@ -5,7 +5,8 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{Place, code, is_alive, is_stopped, wait_dead, wait_for};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 const LEASE: Duration = Duration::from_secs(2);
 const LEASE_ARG: &str = "2s";
@@ -113,6 +114,17 @@ fn a_stopped_oarlock_loses_lock_and_command_in_time() {
     let log = place.lines("log");
     let handed_over = log.iter().position(|line| line == "next").unwrap();
     assert_eq!(log[handed_over..], ["next", "next"]);
+}
+
+#[test]
+fn a_stopped_guardian_hears_what_was_said_meanwhile() {
+    let place = Place::new();
+    let run = place.start(&["job", "--lease", LEASE_ARG], "echo $PPID >guardian; sleep 0.3; exit 4");
+    let guardian = Pid::from_raw(place.wait_lines("guardian", 1)[0].parse().unwrap());
+    kill(guardian, Signal::SIGSTOP).unwrap();
+    std::thread::sleep(2 * LEASE);
+    kill(guardian, Signal::SIGCONT).unwrap();
+    assert_eq!(run.code(), 4, "the lock was held all the time");
 }
 
 #[test]

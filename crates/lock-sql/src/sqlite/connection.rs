@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lock_core::{Error, ErrorKind, Result};
+use rustix::fs::{Access, access};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection as _, SqliteConnection};
 use tokio::time::{Instant, sleep};
@@ -60,6 +61,12 @@ pub(super) async fn open(path: &Path, busy: Duration, deadline: Instant) -> Resu
     check_folder(path)?;
     loop {
         let before = FileId::of(path).ok();
+        if before.is_some() && access(path, Access::WRITE_OK).is_err() {
+            // SQLite would let us read, and leave files of ours beside it that keep others from writing.
+            let message =
+                format!("the file {} may not be written to by this user; check its mode and group", path.display());
+            return Err(Error::new(ErrorKind::Refused, message));
+        }
         let creating = match before {
             None => creation_lock(path, deadline).await?,
             Some(_) => None,

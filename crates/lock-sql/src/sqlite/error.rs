@@ -63,7 +63,10 @@ impl Code {
                 "is being written to by another process, and has been for longer than `busy`; \
                  look for a stopped process that has it open (`fuser` names them), or raise `busy`",
             ),
-            Self::ReadOnly => (Refused, "cannot be written to; check its mode, its owner and the file system"),
+            Self::ReadOnly => (
+                Refused,
+                "cannot be written to; check the mode and the owner of it, of the -wal and -shm beside it, and the file system",
+            ),
             Self::Io => (Unknown, "could not be read or written; check the disk"),
             Self::Corrupt => (Unknown, "is damaged; stop its users, then move it and its -wal and -shm away"),
             Self::Full => (Refused, "cannot grow: the disk is full, or a quota is reached; make room"),

@@ -40,6 +40,7 @@ pub(crate) async fn guard(args: &GuardArgs) -> Result<u8, Failure> {
         until = word;
     }
     let command = start(&args.command)?;
+    let mut over = false;
     loop {
         match change(command) {
             Some(Change::Ended(code)) => return Ok(code),
@@ -47,10 +48,9 @@ pub(crate) async fn guard(args: &GuardArgs) -> Result<u8, Failure> {
             _ => {}
         }
         tokio::select! {
-            // In this order, so that after a stop of the guardian itself what was said meanwhile counts first.
             biased;
             word = leash.next() => match word {
-                Some(word) => until = word,
+                Some(word) => (until, over) = (word, false),
                 None => {
                     if getppid() != parent {
                         say("oarlock itself was killed: ending the command");
@@ -58,7 +58,15 @@ pub(crate) async fn guard(args: &GuardArgs) -> Result<u8, Failure> {
                     break;
                 }
             },
-            () = SystemClock.sleep_until(until) => break,
+            () = SystemClock.sleep_until(until) => {
+                if over {
+                    break;
+                }
+                // After a stop of the guardian itself the runtime sees that the time is over before it sees what was said,
+                // and who ended, meanwhile: it gets to look once more.
+                over = true;
+                tokio::task::yield_now().await;
+            }
             _ = children.recv() => {}
             signal = signals.next() => match signal {
                 // Sent to everyone in a background group of which one touched the terminal, and meant for that one.

@@ -124,7 +124,11 @@ fn outcome(status: ExitStatus, group: Pid, lease: &Lease) -> Outcome {
         // The guardian was killed, by itself after a loss or by another: nobody else is left to end the group.
         let _ = killpg(group, Signal::SIGKILL);
         let signal = status.signal().unwrap_or(Signal::SIGKILL as i32) as u8;
-        return if lease.is_held() { Outcome::Ended(SIGNAL + signal) } else { Outcome::Lost };
+        if !lease.is_held() {
+            return Outcome::Lost;
+        }
+        say("the command's guardian was killed, and the command with it");
+        return Outcome::Ended(SIGNAL + signal);
     };
     Outcome::Ended(code as u8)
 }
