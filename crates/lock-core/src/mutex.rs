@@ -84,17 +84,15 @@ impl Mutex {
     /// # If the reply is lost
     /// That is an [`ErrorKind::Unknown`]; whatever the store did is undone, here or in the background.
     pub async fn lock(&self) -> Result<LockGuard> {
-        let no_wait = self.options.wait.is_some_and(|wait| wait.is_zero());
-        let granted = self.acquire(if no_wait { Verb::TryLock } else { Verb::Lock }).await?;
-        match granted {
-            Some(guard) => Ok(guard),
-            // Only a try is ever answered so.
-            None => {
-                let (name, _) = self.prepare("lock")?;
-                let error = Error::timeout(Duration::ZERO, self.holder(&name).await);
-                Err(self.core.context(error, "lock", Some(&name)))
-            }
+        if let Some(guard) = self.acquire(Verb::Lock).await? {
+            return Ok(guard);
         }
+        // Busy, which only the one try of a wait of zero is told.
+        let holder = match self.name() {
+            Some(name) => self.holder(name).await,
+            None => None,
+        };
+        Err(self.core.context(Error::timeout(Duration::ZERO, holder), "lock", self.name()))
     }
 
     /// Takes the lock now or not at all: `None` means that it is held by another, or waited for where the store is fair.
@@ -125,6 +123,10 @@ impl Mutex {
         }
     }
 
+    fn tries_once(&self) -> bool {
+        self.options.wait.is_some_and(|wait| wait.is_zero())
+    }
+
     /// Checks everything that needs no store, and sets the time at which the wait is over.
     fn prepare(&self, op: &'static str) -> Result<(LockName, Option<Instant>)> {
         self.core.check_open(op)?;
@@ -132,7 +134,7 @@ impl Mutex {
         let name = self.name.clone().map_err(|wrong| in_context(Error::new(ErrorKind::Invalid, wrong)))?;
         self.options.check(&self.core.capabilities).map_err(in_context)?;
         // A wait of zero bounds nothing: one request has to be let through.
-        let wait = self.options.wait.filter(|wait| !wait.is_zero());
+        let wait = self.options.wait.filter(|_| !self.tries_once());
         Ok((name, wait.map(|wait| self.core.clock.now() + wait)))
     }
 
@@ -142,7 +144,7 @@ impl Mutex {
         let mut pending = Pending::arm(core, claim);
         let outcome = tokio::select! {
             biased;
-            answer = verb.ask(core, &pending.claim) => Outcome::Answered(answer),
+            answer = verb.ask(core, &pending.claim, self.tries_once()) => Outcome::Answered(answer),
             () = core.closed.cancelled() => Outcome::Closed,
             () = sleep_until(&*core.clock, deadline) => Outcome::TimedOut,
         };
@@ -224,10 +226,10 @@ impl Verb {
         }
     }
 
-    async fn ask(self, core: &Core, claim: &Claim) -> Result<Option<Grant>> {
+    async fn ask(self, core: &Core, claim: &Claim, once: bool) -> Result<Option<Grant>> {
         match self {
-            Self::Lock => core.backend.lock(claim).await.map(Some),
-            Self::TryLock => core.backend.try_lock(claim).await,
+            Self::Lock if !once => core.backend.lock(claim).await.map(Some),
+            Self::Lock | Self::TryLock => core.backend.try_lock(claim).await,
         }
     }
 }

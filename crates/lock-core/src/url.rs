@@ -91,21 +91,22 @@ impl FromStr for BackendUrl {
 
 impl fmt::Display for BackendUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Where there is no server there is no password, and an `@` is a part of a path.
-        let is_path = ["sqlite", "memory", "unix"].contains(&self.scheme.as_str()) && !self.rest.starts_with("//");
-        write!(f, "{}:", self.scheme)?;
-        match self.rest.rsplit_once('@') {
-            Some((_, host)) if !is_path && !self.rest.starts_with("//") => write!(f, "…@{host}")?,
-            _ => f.write_str(&without_password(&self.rest))?,
-        }
+        write!(f, "{}:{}", self.scheme, without_password(&self.scheme, &self.rest))?;
         if self.params.0.is_empty() { Ok(()) } else { f.write_str("?…") }
     }
 }
 
 /// Leaves out whatever may be a password, also in what is not a URL: somebody may have forgotten to encode a `/`, an `@`
 /// or a `?` in it.
-fn without_password(rest: &str) -> String {
-    let Some(server) = rest.strip_prefix("//") else { return rest.to_owned() };
+fn without_password(scheme: &str, rest: &str) -> String {
+    let Some(server) = rest.strip_prefix("//") else {
+        // Where there is no server there is no password, and an `@` is a part of a path.
+        let is_path = ["sqlite", "memory", "unix"].contains(&scheme);
+        return match rest.rsplit_once('@') {
+            Some((_, host)) if !is_path => format!("…@{host}"),
+            _ => rest.to_owned(),
+        };
+    };
     if let Some((user_info, host)) = server.rsplit_once('@') {
         let (user, password) = user_info.split_once(':').map_or((user_info, ""), |(user, _)| (user, ":…"));
         return format!("//{user}{password}@{host}");

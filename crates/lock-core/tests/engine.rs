@@ -169,7 +169,7 @@ async fn a_wait_of_zero_tries_once() {
     let mutex = locks.mutex("a").wait(Duration::ZERO);
     let guard = mutex.lock().await.unwrap();
     let error = mutex.lock().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert_eq!((error.kind(), error.op()), (ErrorKind::Timeout, Some("lock")));
     assert_eq!(error.holder().unwrap().owner, *guard.owner());
     assert!(mutex.try_lock().await.unwrap().is_none());
 }

@@ -3,14 +3,17 @@
 //! A lock is a plain string at `prefix:name` with its owner in it, set with `SET … NX PX` and deleted only by its owner.
 //! So it excludes, and is excluded by, any client that locks in this common way.
 //!
-//! ```no_run
+//! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> lock_core::Result<()> {
 //! use lock_core::{Config, Registry};
 //!
 //! let mut registry = Registry::new();
 //! registry.register(lock_redis::RedisFactory);
-//! let locks = registry.connect(Config::from_url("redis://cache.internal")?).await?;
+//! # let server = test_servers::RedisServer::start();
+//! let url = "redis://cache.internal";
+//! # let url = &server.url();
+//! let locks = registry.connect(Config::from_url(url)?).await?;
 //! let guard = locks.mutex("orders/42").lock().await?;
 //! guard.unlock().await?;
 //! # Ok(())

@@ -216,3 +216,36 @@ fn a_reader_that_leaves_early_is_no_panic() {
     let output = child.wait_with_output().unwrap();
     assert_eq!((code(output.status), told(&output).as_str()), (141, ""));
 }
+
+#[test]
+fn a_store_that_locks_within_one_process_is_refused() {
+    let place = Place::new();
+    let output = place.bare(&["--url", "memory:", "run", "job", "--", "true"]).output().unwrap();
+    assert_eq!(code(output.status), 78, "{output:?}");
+    assert!(told(&output).contains("memory"), "{output:?}");
+}
+
+#[test]
+fn a_url_in_the_wrong_place_is_not_quoted() {
+    let place = Place::new();
+    let output = place.bare(&["list", "a", "redis://user:hunter2@host"]).output().unwrap();
+    assert_eq!(code(output.status), 64, "{output:?}");
+    assert!(told(&output).contains("usage") && !told(&output).contains("hunter2"), "{output:?}");
+}
+
+#[test]
+fn a_cause_is_told_once() {
+    let place = Place::new();
+    fs::write(place.path("config"), "maxhold = '1s'\n").unwrap();
+    let output = place.bare(&["--config", "config", "list"]).output().unwrap();
+    assert_eq!(told(&output).matches("maxhold").count(), 1, "{output:?}");
+}
+
+#[test]
+fn a_wait_of_zero_tries_once() {
+    let place = Place::new();
+    assert_eq!(code(place.output(&["run", "job", "--wait", "0", "--", "true"]).status), 0);
+    let _holder = place.start(&["job"], "touch held; sleep 1000");
+    wait_for("the holder", || place.path("held").exists().then_some(()));
+    assert_eq!(code(place.output(&["run", "job", "--wait", "0", "--", "true"]).status), 1);
+}
