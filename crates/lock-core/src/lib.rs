@@ -38,12 +38,14 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod asking;
 mod backend;
 mod claim;
 mod clock;
 pub mod config;
 mod error;
 mod guard;
+mod hold;
 mod janitor;
 mod keeper;
 mod lease;
@@ -52,7 +54,10 @@ pub mod memory;
 mod mutex;
 mod name;
 mod options;
+mod owner;
+mod queue;
 mod registry;
+mod sync;
 mod token;
 mod url;
 mod worker;
@@ -69,6 +74,7 @@ pub use lease::{Lease, LeaseState};
 pub use locks::{Locks, LocksBuilder, ShutdownReport};
 pub use mutex::Mutex;
 pub use name::LockName;
+pub use owner::Owner;
 pub use registry::{BackendFactory, Registry, Target};
 pub use token::{Fence, FencingToken, StaleToken, StoreToken};
 pub use url::{BackendUrl, Params};

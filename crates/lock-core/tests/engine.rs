@@ -146,20 +146,25 @@ async fn a_fixed_hold_is_never_renewed_and_a_cap_ends_renewal() {
 
 #[tokio::test]
 async fn the_end_of_a_wait_names_the_holder() {
-    let (_, clock, locks) = setup();
+    let (store, clock, locks) = setup();
     let _held = locks.mutex("a").lock().await.unwrap();
     advance(&clock, Duration::from_secs(2)).await;
     let waiter = tokio::spawn({
         let mutex = locks.mutex("a").wait(Duration::from_secs(3));
         async move { mutex.lock().await }
     });
+    // Another one asks the store, and this one waits in its process.
+    let other = Locks::new(Arc::new(store.client()));
+    let elsewhere = tokio::spawn(async move { other.mutex("a").wait(Duration::from_secs(3)).lock().await });
     settle().await;
     assert_eq!(locks.inspect("a").await.unwrap().waiters.len(), 1);
     advance(&clock, Duration::from_secs(3)).await;
-    let error = waiter.await.unwrap().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Timeout);
-    assert_eq!(error.holder().unwrap().owner.label(), Some("test"));
-    assert!(error.to_string().contains("test@") && error.to_string().contains("5s"), "{error}");
+    for waiter in [waiter, elsewhere] {
+        let error = waiter.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        assert_eq!(error.holder().unwrap().owner.label(), Some("test"));
+        assert!(error.to_string().contains("test@") && error.to_string().contains("5s"), "{error}");
+    }
     assert!(locks.inspect("a").await.unwrap().waiters.is_empty());
 }
 
