@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use lock_bench::{contended, memory, redis, sqlite};
+use lock_bench::{contended, memory, queue, redis, sqlite};
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -32,6 +32,15 @@ fn main() -> ExitCode {
     }
     if wanted("redis-uncontended") {
         figures.extend(runtime.block_on(redis::uncontended(7, second)));
+    }
+    // Tasks that contend do it on several threads.
+    let threads =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    if wanted("redis-queue-one-name") {
+        figures.extend(threads.block_on(queue::one_name(7, second)));
+    }
+    if wanted("redis-queue-many-names") {
+        figures.push(threads.block_on(queue::many_names(15, second)));
     }
     println!("\nRatios, median (lowest–highest round):");
     figures.iter().for_each(|figure| figure.print());

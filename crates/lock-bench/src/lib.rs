@@ -5,6 +5,7 @@
 
 pub mod contended;
 pub mod memory;
+pub mod queue;
 pub mod redis;
 pub mod sqlite;
 

@@ -131,7 +131,7 @@ impl PassOn<'_> {
     fn pass(&mut self) -> Option<Asking> {
         let asking = self.asking.take()?;
         let core = Arc::clone(&asking.pending.core);
-        if asking.permit.is_none() || core.closed.is_cancelled() {
+        if asking.permit.is_none() || core.is_closed() {
             return Some(asking);
         }
         let name = asking.name().clone();

@@ -82,7 +82,6 @@ impl LockGuard {
     /// # If the reply is lost
     /// That is an error too, and the background repeats the release, which can touch no later holder.
     pub async fn unlock(mut self) -> Result<Unlocked> {
-        self.core.check_process("unlock")?;
         let before = match self.leave() {
             Leave::HandedOver => return Ok(Unlocked::Released),
             Leave::Kept => return Ok(if self.is_held() { Unlocked::Released } else { Unlocked::NotHeld }),
@@ -91,6 +90,7 @@ impl LockGuard {
         if self.phase == Phase::Over {
             return Ok(Unlocked::NotHeld);
         }
+        self.core.check_process("unlock")?;
         let answer = self.core.backend.unlock(&self.lease.hold.claim).await;
         let answer = answer.map_err(|error| self.core.context(error, "unlock", Some(self.lease.name())))?;
         self.phase = Phase::Over;

@@ -83,8 +83,15 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    pub(crate) fn new(claim: Claim, grant: Grant, id: u64, options: LockOptions, clock: Arc<dyn Clock>) -> Self {
-        let since = clock.now();
+    /// A hold that was granted by `since`, now.
+    pub(crate) fn new(
+        claim: Claim,
+        grant: Grant,
+        id: u64,
+        options: LockOptions,
+        clock: Arc<dyn Clock>,
+        since: Instant,
+    ) -> Self {
         let until = usable(grant.valid_until, &claim);
         let turn = Turn { number: 0, limit: options.max_hold.map(|longest| since + longest) };
         let state = Mutex::new(State::Running { until, at_risk: false, turn });

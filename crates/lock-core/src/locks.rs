@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -30,6 +30,8 @@ pub(crate) struct Core {
     pub(crate) janitor: Janitor,
     pub(crate) queue: Arc<Queue>,
     pub(crate) closed: CancellationToken,
+    /// The same, for those who only look: asking the token takes a mutex.
+    is_closed: AtomicBool,
     identity: Identity,
     process: u32,
     next_hold: AtomicU64,
@@ -48,7 +50,7 @@ impl Core {
     /// # Errors
     /// [`ErrorKind::Closed`] after a shutdown and in a fork of the process.
     pub(crate) fn check_open(&self, op: &'static str) -> Result<()> {
-        if self.closed.is_cancelled() {
+        if self.is_closed() {
             return Err(self.context(closed(), op, None));
         }
         self.check_process(op)
@@ -63,6 +65,10 @@ impl Core {
         }
         let message = format!("made by process {}, used in a fork of it: connect anew in the fork", self.process);
         Err(self.context(Error::new(ErrorKind::Closed, message), op, None))
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
     }
 
     /// Counts an acquisition as begun, so that a shutdown waits for its clean-up.
@@ -88,14 +94,14 @@ impl Core {
         permit: Option<Permit>,
     ) -> std::result::Result<LockGuard, LockGuard> {
         let id = self.next_hold.fetch_add(1, Ordering::Relaxed);
-        let hold = Arc::new(Hold::new(claim, grant, id, *options, Arc::clone(&self.clock)));
         let now = self.clock.now();
+        let hold = Arc::new(Hold::new(claim, grant, id, *options, Arc::clone(&self.clock), now));
         let course = hold.what_next(now);
         if let Some(course) = course {
             self.keeper.keep(&hold, course, now);
         }
         // A shutdown may have emptied the keeper just before.
-        let closed = self.closed.is_cancelled();
+        let closed = self.is_closed();
         if closed {
             self.keeper.forget(id);
             hold.end(End::Expired);
@@ -153,6 +159,7 @@ impl Locks {
             queue,
             identity,
             closed: CancellationToken::new(),
+            is_closed: AtomicBool::new(false),
             process: std::process::id(),
             next_hold: AtomicU64::new(0),
             acquiring: AtomicUsize::new(0),
@@ -259,7 +266,9 @@ impl Locks {
     /// Dropped, the releases go on in the background, and it may be called again.
     pub async fn shutdown(&self, deadline: Duration) -> ShutdownReport {
         let core = &self.core;
+        core.is_closed.store(true, Ordering::Release);
         core.closed.cancel();
+        core.queue.close();
         for hold in core.keeper.drain() {
             if hold.end(End::Shutdown).is_none() {
                 core.janitor.release(hold.claim.clone());

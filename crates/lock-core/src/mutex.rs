@@ -180,18 +180,15 @@ impl Mutex {
     async fn acquire(&self, verb: Verb) -> Result<Option<LockGuard>> {
         let (name, deadline) = self.prepare(verb.name())?;
         let span = tracing::debug_span!("acquire", verb = verb.name(), %name, owner = Empty, token = Empty);
-        async {
-            let guard = self.seek(&name, deadline, verb).await?;
-            if let Some(guard) = &guard {
-                let span = tracing::Span::current();
-                span.record("owner", tracing::field::display(guard.owner()));
-                span.record("token", guard.fencing_token().get());
-                tracing::debug!("granted");
-            }
-            Ok(guard)
+        let guard = self.seek(&name, deadline, verb).instrument(span.clone()).await?;
+        if let Some(guard) = &guard
+            && !span.is_disabled()
+        {
+            span.record("owner", tracing::field::display(guard.owner()));
+            span.record("token", guard.fencing_token().get());
+            span.in_scope(|| tracing::debug!("granted"));
         }
-        .instrument(span)
-        .await
+        Ok(guard)
     }
 
     async fn seek(&self, name: &LockName, deadline: Option<Instant>, verb: Verb) -> Result<Option<LockGuard>> {
@@ -230,10 +227,8 @@ impl Mutex {
     async fn stand_in_line(&self, told: oneshot::Receiver<Turn>, deadline: Option<Instant>) -> Result<Turn> {
         tokio::select! {
             biased;
-            turn = told => {
-                turn.map_err(|_| self.core.context(closed(), "lock", self.name()))
-            }
-            () = self.core.closed.cancelled() => Err(self.core.context(closed(), "lock", self.name())),
+            // Sent away without a word: that is a shutdown.
+            turn = told => turn.map_err(|_| self.core.context(closed(), "lock", self.name())),
             () = sleep_until(&*self.core.clock, deadline) => {
                 Err(self.core.context(self.timed_out().await, "lock", self.name()))
             }

@@ -17,7 +17,13 @@ use crate::{Holder, Lease, LockName, Owner};
 
 /// The lines of all names. `G` is a guard, `A` an acquisition that asks the store.
 pub(crate) struct Queue<G, A> {
-    lines: Mutex<HashMap<LockName, Line<G, A>>>,
+    lines: Mutex<Lines<G, A>>,
+}
+
+struct Lines<G, A> {
+    of: HashMap<LockName, Line<G, A>>,
+    /// Nobody waits here any more.
+    closed: bool,
 }
 
 /// What a waiter is told when it is its turn.
@@ -138,20 +144,29 @@ impl<G, A> Line<G, A> {
 
 impl<G, A> Queue<G, A> {
     pub(crate) fn new() -> Self {
-        Self { lines: Mutex::new(HashMap::new()) }
+        Self { lines: Mutex::new(Lines { of: HashMap::new(), closed: false }) }
     }
 
-    fn lines(&self) -> MutexGuard<'_, HashMap<LockName, Line<G, A>>> {
+    /// Sends everybody away who waits, and whoever comes later to wait: what they were to be told is dropped.
+    pub(crate) fn close(&self) {
+        let mut lines = self.lines();
+        lines.closed = true;
+        let sent_away: Vec<_> = lines.of.values_mut().flat_map(|line| line.waiting.drain(..)).collect();
+        drop(lines);
+        drop(sent_away);
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Lines<G, A>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does this to a line if there is one, and forgets it when nobody uses it any more.
     fn in_line<T>(&self, name: &LockName, act: impl FnOnce(&mut Line<G, A>) -> T) -> Option<T> {
         let mut lines = self.lines();
-        let line = lines.get_mut(name)?;
+        let line = lines.of.get_mut(name)?;
         let result = act(line);
         if line.is_unused() {
-            lines.remove(name);
+            lines.of.remove(name);
         }
         Some(result)
     }
@@ -161,11 +176,12 @@ impl<G, A> Queue<G, A> {
         // Whoever is to be fair to other processes stands in the store's line at once.
         let alone = !wish.waits || wish.options.fair;
         let mut lines = self.lines();
-        let Some(line) = lines.get_mut(name) else {
+        let closed = lines.closed;
+        let Some(line) = lines.of.get_mut(name) else {
             if alone {
                 return Entry::Ask(None);
             }
-            lines.insert(name.clone(), Line { asking: 1, ..Line::default() });
+            lines.of.insert(name.clone(), Line { asking: 1, ..Line::default() });
             return Entry::Ask(Some(Permit::new(self, name)));
         };
         match &mut line.holding {
@@ -185,6 +201,9 @@ impl<G, A> Queue<G, A> {
             return Entry::Ask(None);
         }
         let (turn, told) = oneshot::channel();
+        if closed {
+            return Entry::Wait(told);
+        }
         line.waiting.push_back(Waiting { options: *wish.options, owner: wish.owner.cloned(), turn });
         let next = line.promote();
         drop(lines);
@@ -202,14 +221,14 @@ impl<G, A> Queue<G, A> {
     ) {
         let as_well = {
             let mut lines = self.lines();
-            let line = lines.entry(lease.name().clone()).or_default();
+            let line = lines.of.entry(lease.name().clone()).or_default();
             if let Some(permit) = permit {
                 permit.used();
                 line.asking -= 1;
             }
             line.seat(lease.clone(), owner.cloned())
         };
-        give(as_well, lease, guard);
+        give(as_well, lease, &guard);
     }
 
     /// A guard goes.
@@ -228,17 +247,17 @@ impl<G, A> Queue<G, A> {
             {
                 let first = line.waiting.pop_front()?;
                 let lease = Lease { hold: Arc::clone(hold), turn };
-                let mut next = line.seat(lease.clone(), first.owner.clone());
-                next.push(first);
-                return Some(Left::HandedOver(lease, next));
+                let as_well = line.seat(lease.clone(), first.owner.clone());
+                return Some(Left::HandedOver { lease, first, as_well });
             }
             line.holding = None;
             Some(Left::Free(line.promote()))
         });
         match left.flatten() {
             Some(Left::Kept) => Leave::Kept,
-            Some(Left::HandedOver(lease, next)) => {
-                give(next, &lease, guard);
+            Some(Left::HandedOver { lease, first, as_well }) => {
+                give([first], &lease, &guard);
+                give(as_well, &lease, &guard);
                 Leave::HandedOver
             }
             Some(Left::Free(next)) => {
@@ -278,7 +297,7 @@ impl<G, A> Queue<G, A> {
     /// Who of this process holds the lock.
     pub(crate) fn holder(&self, name: &LockName) -> Option<Holder> {
         let lines = self.lines();
-        lines.get(name)?.holding.as_ref()?.lease.hold.holder()
+        lines.of.get(name)?.holding.as_ref()?.lease.hold.holder()
     }
 
     fn ask(self: &Arc<Self>, name: &LockName, next: impl IntoIterator<Item = Waiting<G, A>>) {
@@ -304,11 +323,11 @@ impl<G, A> Queue<G, A> {
 
 enum Left<G, A> {
     Kept,
-    HandedOver(Lease, Vec<Waiting<G, A>>),
+    HandedOver { lease: Lease, first: Waiting<G, A>, as_well: Vec<Waiting<G, A>> },
     Free(Option<Waiting<G, A>>),
 }
 
-fn give<G, A>(to: Vec<Waiting<G, A>>, lease: &Lease, guard: impl Fn(Lease) -> G) {
+fn give<G, A>(to: impl IntoIterator<Item = Waiting<G, A>>, lease: &Lease, guard: &impl Fn(Lease) -> G) {
     for waiting in to {
         drop(waiting.turn.send(Turn::Held(guard(lease.clone()))));
     }
@@ -316,7 +335,7 @@ fn give<G, A>(to: Vec<Waiting<G, A>>, lease: &Lease, guard: impl Fn(Lease) -> G)
 
 impl<G, A> fmt::Debug for Queue<G, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queue").field("names", &self.lines().len()).finish()
+        f.debug_struct("Queue").field("names", &self.lines().of.len()).finish()
     }
 }
 
