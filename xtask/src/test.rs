@@ -19,6 +19,7 @@ pub(crate) fn run() -> Result<(), String> {
     set_up()?;
     // The torture's workers and the tests of the program run what is built here.
     cargo(&["test", "--locked", "--workspace"])?;
+    cargo(&["test", "--locked", "-p", "lock-core", "--features", "metrics", "--test", "metrics"])?;
     TORTURED.iter().try_for_each(|store| cargo(&["xtask", "torture", store, "--minutes", "0.5", "--seed", "7"]))
 }
 

@@ -9,6 +9,7 @@ use crate::hold::End;
 use crate::locks::Core;
 use crate::mutex::lost;
 use crate::queue::Leave;
+use crate::telemetry::Began;
 use crate::{Lease, Result, Unlocked};
 
 /// A lock that is held. Everything one can ask about the hold is on [`Lease`], to which this derefs.
@@ -22,6 +23,7 @@ pub struct LockGuard {
     lease: Lease,
     core: Arc<Core>,
     phase: Phase,
+    began: Began,
 }
 
 /// What there is to give back when it goes.
@@ -37,7 +39,7 @@ enum Phase {
 
 impl LockGuard {
     pub(crate) fn new(lease: Lease, core: Arc<Core>) -> Self {
-        Self { lease, core, phase: Phase::Held }
+        Self { lease, core, phase: Phase::Held, began: Began::now() }
     }
 
     /// A view of the hold that other tasks can have.
@@ -101,9 +103,11 @@ impl LockGuard {
     fn leave(&mut self) -> Leave {
         let left = self.core.queue.leave(&self.lease, |lease| Self::new(lease, Arc::clone(&self.core)));
         let hold = &self.lease.hold;
+        self.core.telemetry.held(self.began);
         self.phase = match left {
             Leave::Kept => Phase::Over,
             Leave::HandedOver => {
+                self.core.telemetry.handed_over();
                 // The next turn may be longer than the keeper knows of.
                 if hold.options.max_hold.is_some()
                     && let now = hold.now()

@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 
 use crate::options::LockOptions;
 use crate::sync::{Mutex, MutexGuard, PoisonError};
+use crate::telemetry::Telemetry;
 use crate::{Claim, Clock, FencingToken, Grant, Holder, Instant};
 
 /// Why a hold ended.
@@ -77,6 +78,7 @@ pub(crate) struct Hold {
     grant: Grant,
     since: Instant,
     clock: Arc<dyn Clock>,
+    telemetry: Telemetry,
     state: Mutex<State>,
     /// Somebody's turn ended.
     pub(crate) changed: Notify,
@@ -90,12 +92,13 @@ impl Hold {
         id: u64,
         options: LockOptions,
         clock: Arc<dyn Clock>,
+        telemetry: Telemetry,
         since: Instant,
     ) -> Self {
         let until = usable(grant.valid_until, &claim);
         let turn = Turn { number: 0, limit: options.max_hold.map(|longest| since + longest) };
         let state = Mutex::new(State::Running { until, at_risk: false, turn });
-        Self { claim, id, options, grant, since, clock, state, changed: Notify::new() }
+        Self { claim, id, options, grant, since, clock, telemetry, state, changed: Notify::new() }
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -130,6 +133,7 @@ impl Hold {
         } else {
             tracing::warn!(%name, %owner, %token, reason = end.reason(), "lock lost");
         }
+        self.telemetry.lost(end);
         self.changed.notify_waiters();
     }
 
@@ -183,8 +187,10 @@ impl Hold {
 
     /// A renewal failed.
     pub(crate) fn risk(&self) {
-        if let State::Running { at_risk, .. } = &mut *self.state(self.now()) {
-            *at_risk = true;
+        if let State::Running { at_risk, .. } = &mut *self.state(self.now())
+            && !std::mem::replace(at_risk, true)
+        {
+            self.telemetry.at_risk();
         }
     }
 

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 
 use crate::hold::{Course, End, Hold, margin};
 use crate::mutex::Queue;
+use crate::telemetry::{Began, Telemetry};
 use crate::worker::Worker;
 use crate::{Clock, DistributedLock, Error, ErrorKind, Instant, Renewal, Result};
 
@@ -32,6 +33,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     /// Learns when a hold is over whose guard is still there.
     queue: Arc<Queue>,
+    telemetry: Telemetry,
     state: Mutex<State>,
     wake: Notify,
 }
@@ -83,8 +85,13 @@ fn renewal_time(hold: &Hold, until: Instant, now: Instant) -> Instant {
 }
 
 impl Keeper {
-    pub(crate) fn new(backend: Arc<dyn DistributedLock>, clock: Arc<dyn Clock>, queue: Arc<Queue>) -> Self {
-        let shared = Shared { backend, clock, queue, state: Mutex::default(), wake: Notify::new() };
+    pub(crate) fn new(
+        backend: Arc<dyn DistributedLock>,
+        clock: Arc<dyn Clock>,
+        queue: Arc<Queue>,
+        telemetry: Telemetry,
+    ) -> Self {
+        let shared = Shared { backend, clock, queue, telemetry, state: Mutex::default(), wake: Notify::new() };
         Self { shared: Arc::new(shared), worker: Worker::default() }
     }
 
@@ -194,6 +201,7 @@ impl Shared {
 
     /// Sends one batch, in bounded time: a renewal that hangs must leave time for another.
     async fn renew(&self, batch: Vec<Arc<Hold>>) -> (Vec<Arc<Hold>>, Vec<Result<Renewal>>) {
+        let began = Began::now();
         let claims: Vec<_> = batch.iter().map(|hold| hold.claim.clone()).collect();
         let bound = claims.iter().map(|claim| claim.lease / 3).min().unwrap_or_default();
         let late = self.clock.now() + bound;
@@ -207,6 +215,8 @@ impl Shared {
                 answers.unwrap_or_else(|_| failed("the backend panicked")),
             () = self.clock.sleep_until(late) => failed("no answer within a third of the lease"),
         };
+        let renewed = answers.iter().filter(|answer| answer.is_ok()).count().min(batch.len());
+        self.telemetry.renewed(began, batch.len(), batch.len() - renewed);
         (batch, answers)
     }
 }

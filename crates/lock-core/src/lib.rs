@@ -51,6 +51,8 @@ mod keeper;
 mod lease;
 mod locks;
 pub mod memory;
+#[cfg(test)]
+mod models;
 mod mutex;
 mod name;
 mod options;
@@ -58,6 +60,7 @@ mod owner;
 mod queue;
 mod registry;
 mod sync;
+mod telemetry;
 mod token;
 mod url;
 mod worker;

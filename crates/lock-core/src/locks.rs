@@ -15,6 +15,7 @@ use crate::janitor::Janitor;
 use crate::keeper::Keeper;
 use crate::mutex::{Queue, closed};
 use crate::options::LockOptions;
+use crate::telemetry::Telemetry;
 use crate::{
     Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Lease, ListQuery, LockGuard,
     LockName, LockStatus, Mutex, Owner, Page, Result, Scope,
@@ -29,6 +30,7 @@ pub(crate) struct Core {
     pub(crate) keeper: Keeper,
     pub(crate) janitor: Janitor,
     pub(crate) queue: Arc<Queue>,
+    pub(crate) telemetry: Telemetry,
     pub(crate) closed: CancellationToken,
     /// The same, for those who only look: asking the token takes a mutex.
     is_closed: AtomicBool,
@@ -95,7 +97,7 @@ impl Core {
     ) -> std::result::Result<LockGuard, LockGuard> {
         let id = self.next_hold.fetch_add(1, Ordering::Relaxed);
         let now = self.clock.now();
-        let hold = Arc::new(Hold::new(claim, grant, id, *options, Arc::clone(&self.clock), now));
+        let hold = Arc::new(Hold::new(claim, grant, id, *options, Arc::clone(&self.clock), self.telemetry, now));
         let course = hold.what_next(now);
         if let Some(course) = course {
             self.keeper.keep(&hold, course, now);
@@ -149,10 +151,13 @@ impl Locks {
 
     fn assemble(backend: Arc<dyn DistributedLock>, identity: Identity, options: LockOptions) -> Self {
         let clock = backend.clock();
-        let queue = Arc::new(Queue::new());
+        let capabilities = backend.capabilities();
+        let telemetry = Telemetry::new(capabilities.backend);
+        let queue = Arc::new(Queue::new(telemetry));
         let core = Core {
-            capabilities: backend.capabilities(),
-            keeper: Keeper::new(Arc::clone(&backend), Arc::clone(&clock), Arc::clone(&queue)),
+            capabilities,
+            telemetry,
+            keeper: Keeper::new(Arc::clone(&backend), Arc::clone(&clock), Arc::clone(&queue), telemetry),
             janitor: Janitor::new(Arc::clone(&backend), Arc::clone(&clock)),
             backend,
             clock,

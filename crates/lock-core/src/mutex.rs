@@ -13,6 +13,7 @@ use crate::keeper::sleep_until;
 use crate::locks::Core;
 use crate::options::LockOptions;
 use crate::queue::{Entry, Wish};
+use crate::telemetry::Began;
 use crate::{Error, ErrorKind, Holder, Instant, Lease, LockGuard, LockName, Owner, Result, Unlocked};
 
 /// The queue in the process, of guards and of acquisitions that ask the store.
@@ -180,7 +181,10 @@ impl Mutex {
     async fn acquire(&self, verb: Verb) -> Result<Option<LockGuard>> {
         let (name, deadline) = self.prepare(verb.name())?;
         let span = tracing::debug_span!("acquire", verb = verb.name(), %name, owner = Empty, token = Empty);
-        let guard = self.seek(&name, deadline, verb).instrument(span.clone()).await?;
+        let began = Began::now();
+        let outcome = self.seek(&name, deadline, verb).instrument(span.clone()).await;
+        self.core.telemetry.acquired(began, outcome.as_ref().map(Option::as_ref));
+        let guard = outcome?;
         if let Some(guard) = &guard
             && !span.is_disabled()
         {

@@ -13,11 +13,13 @@ use tokio::sync::oneshot;
 use crate::hold::{End, Hold};
 use crate::options::LockOptions;
 use crate::sync::{Mutex, MutexGuard, PoisonError};
+use crate::telemetry::{self, Telemetry};
 use crate::{Holder, Lease, LockName, Owner};
 
 /// The lines of all names. `G` is a guard, `A` an acquisition that asks the store.
 pub(crate) struct Queue<G, A> {
     lines: Mutex<Lines<G, A>>,
+    telemetry: Telemetry,
 }
 
 struct Lines<G, A> {
@@ -83,6 +85,7 @@ struct Waiting<G, A> {
     options: LockOptions,
     owner: Option<Owner>,
     turn: oneshot::Sender<Turn<G, A>>,
+    _counted: telemetry::Waiting,
 }
 
 impl Holding {
@@ -143,8 +146,8 @@ impl<G, A> Line<G, A> {
 }
 
 impl<G, A> Queue<G, A> {
-    pub(crate) fn new() -> Self {
-        Self { lines: Mutex::new(Lines { of: HashMap::new(), closed: false }) }
+    pub(crate) fn new(telemetry: Telemetry) -> Self {
+        Self { lines: Mutex::new(Lines { of: HashMap::new(), closed: false }), telemetry }
     }
 
     /// Sends everybody away who waits, and whoever comes later to wait: what they were to be told is dropped.
@@ -204,7 +207,8 @@ impl<G, A> Queue<G, A> {
         if closed {
             return Entry::Wait(told);
         }
-        line.waiting.push_back(Waiting { options: *wish.options, owner: wish.owner.cloned(), turn });
+        let _counted = self.telemetry.waiting();
+        line.waiting.push_back(Waiting { options: *wish.options, owner: wish.owner.cloned(), turn, _counted });
         let next = line.promote();
         drop(lines);
         self.ask(name, next);
