@@ -1,22 +1,25 @@
 //! The keeper: one task renews the leases of one `Locks`, in batches, and says when one is over.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use futures_util::stream::{BoxStream, FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
 
 use crate::hold::{Course, End, Hold, margin};
 use crate::mutex::Queue;
 use crate::telemetry::{Began, Telemetry};
 use crate::worker::Worker;
-use crate::{Clock, DistributedLock, Error, ErrorKind, Instant, Renewal, Result};
+use crate::{Clock, DistributedLock, Error, ErrorKind, Instant, Notice, Renewal, Result};
 
 /// What is due this soon goes into the batch that leaves now.
 const SLACK: Duration = Duration::from_millis(20);
+
+/// How soon after a doubt of the store's the next one counts, so that a connection that keeps breaking is no storm.
+const BREATH: Duration = Duration::from_millis(100);
 
 /// The most claims in one call.
 const BATCH: usize = 1000;
@@ -44,6 +47,8 @@ struct State {
     order: BTreeSet<(Instant, u64)>,
     /// Until when the task sleeps; an entry before that must wake it.
     asleep_until: Option<Instant>,
+    /// How often the store had doubts.
+    doubts: u64,
     closed: bool,
 }
 
@@ -97,7 +102,7 @@ impl Keeper {
 
     /// Watches over a hold from now on.
     pub(crate) fn keep(&self, hold: &Arc<Hold>, course: Course, now: Instant) {
-        self.worker.ensure(|| run(Arc::clone(&self.shared)));
+        self.worker.ensure(|| run(Arc::clone(&self.shared), self.shared.backend.notices()));
         self.shared.schedule(hold, course, now);
     }
 
@@ -168,46 +173,98 @@ impl Shared {
     }
 
     /// What a batch was answered.
-    fn apply(&self, batch: Vec<Arc<Hold>>, answers: Vec<Result<Renewal>>) {
+    fn apply(&self, Batch { holds, answers, doubts }: Batch) {
         let now = self.clock.now();
         let mut answers = answers.into_iter();
-        for hold in batch {
+        // Then this may have been answered before what is doubted.
+        let doubted = self.state().doubts != doubts;
+        for hold in holds {
             match answers.next() {
                 Some(Ok(Renewal::Held { valid_until })) => {
                     // Released while the renewal was on its way: it stays out.
-                    if let Some(course) = hold.confirm(valid_until) {
-                        self.schedule(&hold, course, now);
+                    match hold.confirm(valid_until) {
+                        Some(course) if doubted && course.renew => self.insert(&hold, now, true),
+                        Some(course) => self.schedule(&hold, course, now),
+                        None => {}
                     }
                 }
-                Some(Ok(Renewal::NotHeld)) => {
-                    hold.end(End::NotHeld);
-                    self.state().remove(hold.id);
-                    self.queue.vacate(&hold);
-                }
+                Some(Ok(Renewal::NotHeld)) => self.lose(&hold),
                 failed => {
-                    hold.risk();
                     let error = failed.and_then(Result::err).unwrap_or_else(|| {
                         Error::new(ErrorKind::Unknown, "the backend gave fewer answers than it got claims")
                     });
                     tracing::warn!(name = %hold.claim.name, owner = %hold.claim.owner, ?error, "renewal failed");
-                    let pause = (hold.claim.lease / 20).clamp(Duration::from_millis(10), Duration::from_secs(1));
-                    if let Some(course) = hold.what_next(now) {
-                        self.insert(&hold, (now + pause).min(course.until), true);
-                    }
+                    self.risk(&hold, now);
                 }
             }
         }
     }
 
+    fn lose(&self, hold: &Arc<Hold>) {
+        hold.end(End::NotHeld);
+        self.state().remove(hold.id);
+        self.queue.vacate(hold);
+    }
+
+    /// It is at risk, and its renewal is tried again soon.
+    fn risk(&self, hold: &Arc<Hold>, now: Instant) {
+        hold.risk();
+        let pause = (hold.claim.lease / 20).clamp(Duration::from_millis(10), Duration::from_secs(1));
+        if let Some(course) = hold.what_next(now) {
+            self.insert(hold, (now + pause).min(course.until), true);
+        }
+    }
+
+    /// The store said something unasked. Answers whether it has a doubt.
+    fn hear(&self, notices: Vec<Notice>) -> bool {
+        let mut doubt = false;
+        let mut of = HashMap::new();
+        for notice in notices {
+            match notice {
+                Notice::NotHeld(owner) => drop(of.insert(owner, true)),
+                Notice::AtRisk(owner) => drop(of.entry(owner).or_insert(false)),
+                Notice::Doubt => doubt = true,
+            }
+        }
+        let now = self.clock.now();
+        // One pass, however many lost their locks with one session.
+        let mut meant = Vec::new();
+        if !of.is_empty() {
+            let state = self.state();
+            let holds = state.holds.values().map(|entry| &entry.hold);
+            meant.extend(holds.filter_map(|hold| Some((Arc::clone(hold), *of.get(&hold.claim.owner)?))));
+        }
+        for (hold, lost) in meant {
+            match lost {
+                true => self.lose(&hold),
+                // Nothing renews a fixed hold: its time goes on.
+                false if hold.options.hold_for.is_some() => {}
+                false => self.risk(&hold, now),
+            }
+        }
+        doubt
+    }
+
+    /// The store may have lost holds: all that are renewed at all are due now.
+    fn doubt(&self) {
+        let now = self.clock.now();
+        let mut state = self.state();
+        state.doubts += 1;
+        let renewed: Vec<_> =
+            state.holds.values().filter(|entry| entry.renew).map(|entry| Arc::clone(&entry.hold)).collect();
+        renewed.into_iter().for_each(|hold| state.schedule(hold, now, true));
+    }
+
     /// Sends one batch, in bounded time: a renewal that hangs must leave time for another.
-    async fn renew(&self, batch: Vec<Arc<Hold>>) -> (Vec<Arc<Hold>>, Vec<Result<Renewal>>) {
+    async fn renew(&self, holds: Vec<Arc<Hold>>) -> Batch {
+        let doubts = self.state().doubts;
         let began = Began::now();
-        let claims: Vec<_> = batch.iter().map(|hold| hold.claim.clone()).collect();
+        let claims: Vec<_> = holds.iter().map(|hold| hold.claim.clone()).collect();
         let bound = claims.iter().map(|claim| claim.lease / 3).min().unwrap_or_default();
         let late = self.clock.now() + bound;
         let failed = |message: &str| {
             let error = || Err(Error::new(ErrorKind::Unknown, message));
-            batch.iter().map(|_| error()).collect()
+            holds.iter().map(|_| error()).collect()
         };
         let answers = tokio::select! {
             biased;
@@ -215,13 +272,24 @@ impl Shared {
                 answers.unwrap_or_else(|_| failed("the backend panicked")),
             () = self.clock.sleep_until(late) => failed("no answer within a third of the lease"),
         };
-        let renewed = answers.iter().filter(|answer| answer.is_ok()).count().min(batch.len());
-        self.telemetry.renewed(began, batch.len(), batch.len() - renewed);
-        (batch, answers)
+        let renewed = answers.iter().filter(|answer: &&Result<_>| answer.is_ok()).count().min(holds.len());
+        self.telemetry.renewed(began, holds.len(), holds.len() - renewed);
+        Batch { holds, answers, doubts }
     }
 }
 
-async fn run(shared: Arc<Shared>) {
+/// What was renewed at once.
+struct Batch {
+    holds: Vec<Arc<Hold>>,
+    answers: Vec<Result<Renewal>>,
+    /// How often the store had had doubts when it was sent.
+    doubts: u64,
+}
+
+async fn run(shared: Arc<Shared>, notices: BoxStream<'static, Notice>) {
+    let mut notices = notices.ready_chunks(BATCH);
+    // When the doubt that was heard counts.
+    let (mut doubt_at, mut breath_until) = (None, None);
     let process = std::process::id();
     let mut on_their_way = FuturesUnordered::new();
     loop {
@@ -243,7 +311,16 @@ async fn run(shared: Arc<Shared>) {
             state.asleep_until
         };
         tokio::select! {
-            Some((batch, answers)) = on_their_way.next() => shared.apply(batch, answers),
+            Some(batch) = on_their_way.next() => shared.apply(batch),
+            Some(heard) = notices.next() => if shared.hear(heard) {
+                let now = shared.clock.now();
+                doubt_at = Some(breath_until.map_or(now, |until| now.max(until)));
+            },
+            () = sleep_until(&*shared.clock, doubt_at) => {
+                shared.doubt();
+                doubt_at = None;
+                breath_until = Some(shared.clock.now() + BREATH);
+            }
             () = shared.wake.notified() => {}
             () = sleep_until(&*shared.clock, next) => {}
         }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use conformance_tests::Faulty;
 use lock_core::memory::{MemoryLock, Verb};
-use lock_core::{ErrorKind, LeaseState, Locks, ManualClock, Unlocked};
+use lock_core::{ErrorKind, LeaseState, Locks, ManualClock, Notice, Unlocked};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -113,6 +114,48 @@ async fn a_definite_no_is_a_loss_at_once() {
     let error = guard.run(async {}).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
     assert_eq!(guard.unlock().await.unwrap(), Unlocked::NotHeld);
+}
+
+#[tokio::test]
+async fn what_the_store_says_unasked_is_heard_at_once() {
+    let (store, clock, _) = setup();
+    let faulty = Faulty::new(Arc::new(store.clone()));
+    let locks = Locks::new(faulty.backend());
+    let fixed = locks.mutex("fixed").hold_for(LEASE).lock().await.unwrap();
+    let [a, b, c] =
+        [locks.mutex("a"), locks.mutex("b"), locks.mutex("c")].map(|mutex| async move { mutex.lock().await });
+    let (a, b, c) = (a.await.unwrap(), b.await.unwrap(), c.await.unwrap());
+    settle().await;
+    faulty.tell(Notice::NotHeld(a.owner().clone()));
+    faulty.tell(Notice::AtRisk(b.owner().clone()));
+    faulty.tell(Notice::AtRisk(fixed.owner().clone()));
+    settle().await;
+    let states = [&fixed, &a, &b, &c].map(|guard| guard.state());
+    assert_eq!(states, [LeaseState::Held, LeaseState::Lost, LeaseState::AtRisk, LeaseState::Held]);
+    advance(&clock, Duration::from_secs(2)).await;
+    assert_eq!(b.state(), LeaseState::Held, "renewed soon");
+
+    // A doubt renews everything at once, also what is being renewed just now.
+    store.script().delay_replies(Duration::from_secs(3));
+    advance(&clock, LEASE / 3 - Duration::from_secs(2)).await;
+    store.script().delay_replies(Duration::ZERO);
+    store.script().lose("b");
+    store.script().lose("c");
+    let before = faulty.calls(conformance_tests::Verb::Renew);
+    faulty.tell(Notice::Doubt);
+    settle().await;
+    advance(&clock, Duration::from_millis(100)).await;
+    assert!(faulty.calls(conformance_tests::Verb::Renew) > before);
+    assert!(!b.is_held() || !c.is_held());
+    advance(&clock, Duration::from_secs(4)).await;
+    assert!(!b.is_held() && !c.is_held(), "what was answered before the doubt is asked again");
+    // One that goes on is no storm.
+    let before = faulty.calls(conformance_tests::Verb::Renew);
+    for _ in 0..500 {
+        faulty.tell(Notice::Doubt);
+        settle().await;
+    }
+    assert!(faulty.calls(conformance_tests::Verb::Renew) <= before + 1);
 }
 
 #[tokio::test]
