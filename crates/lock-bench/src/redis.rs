@@ -1,19 +1,18 @@
-//! Redis without contention: a lock's two scripts against a bare `SET NX PX` and a compare-and-delete script by the same
-//! client crate, on the same server.
+//! Redis: without contention a lock's two scripts against a bare `SET NX PX` and a compare-and-delete script by the same
+//! client crate, on the same server; and eight processes against a baton, `rslock` and `flock`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lock_core::{Claim, DistributedLock, LockName, OwnerId};
 use lock_redis::RedisLock;
+use redis::Script;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, Script};
 use test_servers::RedisServer;
 
-use crate::Figure;
-
-/// Long enough for any run.
-const LEASE: Duration = Duration::from_secs(60);
+use crate::contended::{self, Load};
+use crate::peers::{Baton, LEASE, bare_connection};
+use crate::{Figure, PAUSE};
 
 const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
@@ -39,12 +38,7 @@ impl Run {
 pub async fn uncontended(rounds: usize, each: Duration) -> [Figure; 2] {
     let server = RedisServer::start();
     let lock = Arc::new(RedisLock::connect(&server.url(), "bench").await.expect("a server"));
-    let mut info = server.url().into_connection_info().expect("a URL");
-    // As ours, or it would wait for more to send.
-    info = info.set_tcp_settings(redis::io::tcp::TcpSettings::default().set_nodelay(true));
-    let client = Client::open(info).expect("a URL");
-    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(LEASE));
-    let bare = client.get_multiplexed_async_connection_with_config(&patient).await.expect("a server");
+    let bare = bare_connection(&server.url()).await;
     let release = Arc::new(Script::new(RELEASE));
     let (mut times, mut rates) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
@@ -62,6 +56,35 @@ pub async fn uncontended(rounds: usize, each: Duration) -> [Figure; 2] {
     [
         Figure::at_most("redis: lock + unlock, median time / bare pair", times, 1.25),
         Figure::at_least("redis: 64 tasks on 64 names, rate / bare pair", rates, 0.55),
+    ]
+}
+
+/// 8 processes on one name, with sections of nothing, and with holds and pauses of 2 ms.
+pub async fn contended(rounds: usize, during: Duration) -> [Figure; 5] {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = RedisServer::start();
+    let url = server.url();
+    let [mut batons, mut rslocks, mut tails, mut fair, mut flocks] = [const { Vec::new() }; 5];
+    for _ in 0..rounds {
+        let load = Load { pause: Duration::ZERO, during };
+        Baton::set_down(&url).await;
+        let baton = contended::run("baton", &url, load);
+        let ours = contended::run("redis", &url, load);
+        let rslock = contended::run("rslock", &url, load);
+        batons.push(ours.hand_off_rate / baton.hand_off_rate);
+        rslocks.push(ours.hand_off_rate / rslock.hand_off_rate);
+        tails.push(ours.at(0.99).as_secs_f64() / ours.at(0.5).as_secs_f64());
+        fair.push(ours.fairness);
+        let load = Load { pause: PAUSE, during };
+        let flock = contended::run("flock", folder.path(), load);
+        flocks.push(contended::run("redis", &url, load).rate / flock.rate);
+    }
+    [
+        Figure::at_least("redis: 8 processes, hand-offs / BLPOP and RPUSH of a baton", batons, 0.45),
+        Figure::at_least("redis: 8 processes, hand-offs / rslock", rslocks, 100.0),
+        Figure::at_most("redis: 8 processes, hand-off p99 / p50", tails, 4.0),
+        Figure::at_least("redis: 8 processes, Jain's index", fair, 0.99),
+        Figure::at_least("redis: 8 processes, 2 ms holds and pauses / flock", flocks, 0.9),
     ]
 }
 
