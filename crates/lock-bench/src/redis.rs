@@ -60,16 +60,18 @@ pub async fn uncontended(rounds: usize, each: Duration) -> [Figure; 2] {
 }
 
 /// 8 processes on one name, with sections of nothing, and with holds and pauses of 2 ms.
-pub async fn contended(rounds: usize, during: Duration) -> [Figure; 5] {
+pub async fn contended(rounds: usize, during: Duration) -> [Figure; 6] {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let server = RedisServer::start();
     let url = server.url();
-    let [mut batons, mut rslocks, mut tails, mut fair, mut flocks] = [const { Vec::new() }; 5];
+    let [mut batons, mut rslocks, mut tails, mut fair, mut costs, mut flocks] = [const { Vec::new() }; 6];
     for _ in 0..rounds {
         let load = Load { pause: Duration::ZERO, during };
         Baton::set_down(&url).await;
         let baton = contended::run("baton", &url, load);
+        let before = requests(&url).await;
         let ours = contended::run("redis", &url, load);
+        costs.push((requests(&url).await - before) / (ours.rate * during.as_secs_f64()));
         let rslock = contended::run("rslock", &url, load);
         batons.push(ours.hand_off_rate / baton.hand_off_rate);
         rslocks.push(ours.hand_off_rate / rslock.hand_off_rate);
@@ -84,8 +86,18 @@ pub async fn contended(rounds: usize, during: Duration) -> [Figure; 5] {
         Figure::at_least("redis: 8 processes, hand-offs / rslock", rslocks, 100.0),
         Figure::at_most("redis: 8 processes, hand-off p99 / p50", tails, 4.0),
         Figure::at_least("redis: 8 processes, Jain's index", fair, 0.99),
+        Figure::at_most("redis: 8 processes, requests per acquisition", costs, 3.0),
         Figure::at_least("redis: 8 processes, 2 ms holds and pauses / flock", flocks, 0.9),
     ]
+}
+
+/// How many scripts the server has run.
+async fn requests(url: &str) -> f64 {
+    let mut bare = bare_connection(url).await;
+    let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut bare).await.expect("a server");
+    let scripts =
+        stats.lines().filter_map(|line| line.strip_prefix("cmdstat_eval")?.split_once("calls=")?.1.split(',').next());
+    scripts.map(|calls| calls.parse::<f64>().expect("a number")).sum()
 }
 
 async fn our_cycle(lock: Arc<RedisLock>, task: usize) {
