@@ -25,7 +25,7 @@ fn main() -> ExitCode {
         figures.push(runtime.block_on(sqlite::uncontended(folder.path(), 15, second / 2)));
     }
     if wanted("sqlite-contended") {
-        figures.push(contended::eight_processes(folder.path(), 5, second * 4));
+        figures.push(sqlite::contended(folder.path(), 5, second * 4));
     }
     if wanted("memory-kept") {
         figures.push(runtime.block_on(memory::kept(10_000, 3)));
@@ -41,6 +41,9 @@ fn main() -> ExitCode {
     }
     if wanted("redis-queue-many-names") {
         figures.push(threads.block_on(queue::many_names(15, second)));
+    }
+    if wanted("redis-contended") {
+        figures.extend(runtime.block_on(redis::contended(5, second * 2)));
     }
     println!("\nRatios, median (lowest–highest round):");
     figures.iter().for_each(|figure| figure.print());

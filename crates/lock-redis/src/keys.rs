@@ -5,6 +5,9 @@ use lock_core::{Error, ErrorKind, LockName, Result};
 /// What all keys begin with that are not the lock's own.
 const OURS: &str = "oarlock-";
 
+/// The pattern of the keys of all lines.
+pub(crate) const LINES: &str = "oarlock-line*";
+
 /// Makes keys of names.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
@@ -43,12 +46,16 @@ impl Keys {
         LockKeys { grant: companion("grant"), line: companion("line"), lock }
     }
 
-    /// The name of the lock that has this key, if it is a lock's.
+    /// The name of the lock that has this key, or whose line it is.
     pub(crate) fn name(&self, key: &str) -> Option<LockName> {
-        if key.starts_with(OURS) {
-            return None;
-        }
-        LockName::new(key.strip_prefix(&self.prefix)?).ok()
+        let lock = match key.strip_prefix(OURS) {
+            None => key,
+            Some(ours) => match ours.strip_prefix("line-of:{") {
+                Some(lock) => lock.strip_suffix('}')?,
+                None => ours.strip_prefix("line:")?,
+            },
+        };
+        LockName::new(lock.strip_prefix(&self.prefix)?).ok()
     }
 
     /// The pattern of the keys of names with this prefix.
@@ -99,10 +106,12 @@ mod tests {
     fn names_are_read_back() {
         let keys = Keys::new("app").unwrap();
         assert_eq!(keys.name("app:a:b").unwrap().as_str(), "a:b");
-        for foreign in ["app", "app:", "other:a", "oarlock-line-of:{app:a}"] {
+        for foreign in ["app", "app:", "other:a", "oarlock-line-of:{other:a}", "oarlock-grant-of:{app:a}"] {
             assert_eq!(keys.name(foreign), None, "{foreign}");
         }
-        assert_eq!(Keys::new("").unwrap().name("oarlock-line-of:{a}"), None);
+        for name in ["a", "{a}b", "{}", "a}", "}a{"].map(|name| LockName::new(name).unwrap()) {
+            assert_eq!(keys.name(&keys.of(&name).line), Some(name));
+        }
         assert_eq!(keys.pattern("a*[b]"), "app:a\\*\\[b\\]*");
         assert!(Keys::new("oarlock-x").is_err() && Keys::new("a\n").is_err());
     }

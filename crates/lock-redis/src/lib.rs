@@ -38,13 +38,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Capabilities, Claim, Clock, DistributedLock, Error, Finding, Grant, Holder, ListQuery, LockName, LockStatus, Page,
-    Renewal, Result, Scope, StoreToken, Unlocked,
+    Capabilities, Claim, Clock, DistributedLock, Error, Finding, Grant, Holder, Instant, ListQuery, LockName,
+    LockStatus, Page, Renewal, Result, Scope, StoreToken, Unlocked,
 };
 use redis::Value;
 
 use answers::{Acquired, ENDLESS, holder, read, waiter};
-use connection::{Again, Answer, Connection};
+use connection::{Again, Connection};
 pub use factory::{RedisFactory, RedisOptions};
 use keys::{Keys, LockKeys};
 use scripts::{ACQUIRE, INSPECT, RELEASE, RENEW};
@@ -91,19 +91,25 @@ impl RedisLock {
         RedisOptions::new(url)?.prefix(prefix).connect().await
     }
 
-    async fn acquire(&self, claim: &Claim, keys: &LockKeys, place: Option<&str>) -> Result<(Answer, Acquired)> {
+    async fn acquire(&self, claim: &Claim, keys: &LockKeys, place: Option<&str>) -> Result<(Instant, Acquired)> {
         let lease = whole_milliseconds(claim.lease).to_string();
-        let own_key = self.connection.own_key();
-        let lives = LIVES.as_millis().to_string();
         let mut names = vec![keys.lock.as_str(), &keys.grant, &keys.line];
         let mut arguments = vec![claim.owner.as_str().as_bytes(), lease.as_bytes()];
-        if let Some(place) = place {
-            names.push(&own_key);
-            arguments.extend([place.as_bytes(), lives.as_bytes()]);
+        arguments.extend(place.map(str::as_bytes));
+        let life = (place.is_some() && self.waiters.life_is_due())
+            .then(|| (self.connection.own_key(), LIVES.as_millis().to_string()));
+        if let Some((own_key, lives)) = &life {
+            names.push(own_key);
+            arguments.push(lives.as_bytes());
         }
+        let asked = tokio::time::Instant::now();
         let answer = self.connection.run(&ACQUIRE, &names, &arguments, Again::Yes).await?;
-        let acquired = Acquired::read(answer.value.clone())?;
-        Ok((answer, acquired))
+        let acquired = Acquired::read(answer.value)?;
+        // Whoever is granted at once shows nothing.
+        if life.is_some() && matches!(acquired, Acquired::Busy { .. }) {
+            self.waiters.life_shown(asked);
+        }
+        Ok((answer.sent, acquired))
     }
 
     async fn release(&self, keys: &LockKeys, owner: &str, place: &str) -> Result<Unlocked> {
@@ -162,26 +168,31 @@ impl RedisLock {
         Ok(statuses)
     }
 
-    /// The names of all locks with this prefix that are held, sorted.
+    /// The names of all locks with this prefix that are held or waited for, sorted.
     async fn names(&self, prefix: &str) -> Result<Vec<LockName>> {
-        let pattern = self.keys.pattern(prefix);
-        let (mut cursor, mut names) = ("0".to_owned(), Vec::new());
-        loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1000).arg("TYPE").arg("string");
-            let (next, found): (String, Vec<Vec<u8>>) = read(self.connection.ask(&scan).await?)?;
-            // What is no text was written by somebody else, and is no lock.
-            let found = found.into_iter().filter_map(|key| self.keys.name(&String::from_utf8(key).ok()?));
-            names.extend(found.filter(|name| name.as_str().starts_with(prefix)));
-            if next == "0" {
-                break;
-            }
-            cursor = next;
-        }
+        // Who leaves a line while we look has its lock, which is found after it.
+        let mut names = self.scan(keys::LINES, "zset").await?;
+        names.extend(self.scan(&self.keys.pattern(prefix), "string").await?);
+        names.retain(|name| name.as_str().starts_with(prefix));
         names.sort_unstable();
         // A scan may find a key twice.
         names.dedup();
         Ok(names)
+    }
+
+    async fn scan(&self, pattern: &str, kind: &str) -> Result<Vec<LockName>> {
+        let (mut cursor, mut names) = ("0".to_owned(), Vec::new());
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(&cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1000).arg("TYPE").arg(kind);
+            let (next, found): (String, Vec<Vec<u8>>) = read(self.connection.ask(&scan).await?)?;
+            // What is no text was written by somebody else, and is no lock.
+            names.extend(found.into_iter().filter_map(|key| self.keys.name(&String::from_utf8(key).ok()?)));
+            if next == "0" {
+                return Ok(names);
+            }
+            cursor = next;
+        }
     }
 }
 
@@ -202,22 +213,22 @@ impl DistributedLock for RedisLock {
     }
 
     async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
-        let (answer, acquired) = self.acquire(claim, &self.keys.of(&claim.name), None).await?;
+        let (sent, acquired) = self.acquire(claim, &self.keys.of(&claim.name), None).await?;
         Ok(match acquired {
-            Acquired::Granted { token, left } => Some(granted(claim, &answer, token, left)),
+            Acquired::Granted { token, left } => Some(granted(claim, sent, token, left)),
             Acquired::Busy { .. } => None,
         })
     }
 
     async fn lock(&self, claim: &Claim) -> Result<Grant> {
-        let keys = self.keys.of(&claim.name);
+        let keys = Arc::new(self.keys.of(&claim.name));
         let place = self.place(claim);
         // Before the request, so that no message comes too early.
         let mut waiting = self.waiters.register(claim, &keys, &place);
         loop {
-            let (answer, acquired) = self.acquire(claim, &keys, Some(&place)).await?;
+            let (sent, acquired) = self.acquire(claim, &keys, Some(&place)).await?;
             let (remaining_ms, now) = match acquired {
-                Acquired::Granted { token, left } => return Ok(granted(claim, &answer, token, left)),
+                Acquired::Granted { token, left } => return Ok(granted(claim, sent, token, left)),
                 Acquired::Busy { remaining_ms, now } => (remaining_ms, now),
             };
             waiting.entered(remaining_ms, || look::keep_looking(self.clone()));
@@ -225,7 +236,7 @@ impl DistributedLock for RedisLock {
                 News::Granted { token, at, arrived } => {
                     // By the server's clock this long after it saw our request, so on ours no sooner than that after we
                     // sent it. Should that clock have been set, it was granted before we heard of it in any case.
-                    let earliest = answer.sent + Duration::from_micros(at.saturating_sub(now));
+                    let earliest = sent + Duration::from_micros(at.saturating_sub(now));
                     let valid_until = earliest.min(arrived) + claim.lease.min(ENDLESS);
                     return Ok(Grant { token: StoreToken::new(token)?, valid_until });
                 }
@@ -295,10 +306,10 @@ fn whole_milliseconds(lease: Duration) -> u64 {
     lease.min(ENDLESS).as_millis() as u64 + 2
 }
 
-fn granted(claim: &Claim, answer: &Answer, token: StoreToken, left: Option<Duration>) -> Grant {
+fn granted(claim: &Claim, sent: Instant, token: StoreToken, left: Option<Duration>) -> Grant {
     let lease = match left {
         None => claim.lease.min(ENDLESS),
         Some(left) => left.saturating_sub(ROUNDING).min(claim.lease),
     };
-    Grant { token, valid_until: answer.sent + lease }
+    Grant { token, valid_until: sent + lease }
 }

@@ -48,7 +48,9 @@ impl RedisLock {
             let names: Vec<_> = [own_key.as_str()].into_iter().chain(locks).collect();
             let places = some.iter().map(|one| one.place.as_bytes());
             let arguments: Vec<_> = [lives.as_bytes()].into_iter().chain(places).collect();
+            let asked = tokio::time::Instant::now();
             let answer = self.connection.run(&LOOK, &names, &arguments, Again::Yes).await?;
+            self.waiters.life_shown(asked);
             let answers: Vec<Value> = read(answer.value)?;
             for (one, seen) in some.iter().zip(answers) {
                 let (holder, remaining, grant, in_line): (String, i64, String, i64) = read(seen)?;

@@ -117,6 +117,57 @@ async fn waiters_keep_their_places_over_a_reset() {
     assert!(third.token > second.token);
 }
 
+/// A client that had a lock at once, and waits for another just after, is known to live by then.
+#[tokio::test]
+async fn who_waits_after_a_free_lock_keeps_its_place() {
+    let server = RedisServer::start();
+    let connect = async || Arc::new(RedisLock::connect(&server.url(), "oarlock").await.unwrap());
+    let (one, other) = (connect().await, connect().await);
+    one.try_lock(&claim("x", "first")).await.unwrap().unwrap();
+    other.lock(&claim("y", "free")).await.unwrap();
+    let second = in_background(&other, &claim("x", "second"));
+    until("the second in line", async || raw::<u64>(&server, &["ZCARD", "oarlock-line-of:{oarlock:x}"]).await == 1)
+        .await;
+    one.unlock(&claim("x", "first")).await.unwrap();
+    assert_eq!(holder(&server, "x").await.as_deref(), Some("second"));
+    tokio::time::timeout(BOUND, second).await.unwrap().unwrap().unwrap();
+}
+
+/// A lock whose key was deleted by hand is listed while its waiter has not noticed.
+#[tokio::test]
+async fn a_lock_that_is_only_waited_for_is_listed() {
+    let server = RedisServer::start();
+    let lock = Arc::new(RedisLock::connect(&server.url(), "oarlock").await.unwrap());
+    lock.try_lock(&claim("x", "first")).await.unwrap().unwrap();
+    let second = in_background(&lock, &claim("x", "second"));
+    until("the second in line", async || in_line(&lock, "x").await == 1).await;
+    raw::<()>(&server, &["DEL", "oarlock:x"]).await;
+    let listed = lock.list(&Default::default()).await.unwrap().locks;
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    tokio::time::timeout(BOUND, second).await.unwrap().unwrap().unwrap();
+}
+
+/// Somebody in line whose client seems to live, but hears of nothing, does not keep the lock: not at a release, and not
+/// when a look serves the line.
+#[tokio::test]
+async fn a_lock_is_not_left_with_one_who_does_not_hear_of_it() {
+    let server = RedisServer::start();
+    let lock = Arc::new(RedisLock::connect(&server.url(), "oarlock").await.unwrap());
+    let first = claim("x", "first");
+    raw::<()>(&server, &["SET", "oarlock-client:deaf", ""]).await;
+    let deaf = ["ZADD", "oarlock-line-of:{oarlock:x}", "1", "deaf 300000 ghost"];
+    lock.try_lock(&first).await.unwrap().unwrap();
+    raw::<()>(&server, &deaf).await;
+    assert_eq!(lock.unlock(&first).await.unwrap(), Unlocked::Released);
+    assert_eq!(holder(&server, "x").await, None);
+    lock.try_lock(&first).await.unwrap().unwrap();
+    let second = in_background(&lock, &claim("x", "second"));
+    until("the second in line", async || in_line(&lock, "x").await == 1).await;
+    let line = "redis.call('DEL', KEYS[1], KEYS[2]) redis.call('ZADD', KEYS[2], 1, ARGV[1])";
+    raw::<()>(&server, &["EVAL", line, "2", "oarlock:x", deaf[1], deaf[3]]).await;
+    tokio::time::timeout(BOUND, second).await.unwrap().unwrap().unwrap();
+}
+
 /// The message of a grant is lost with its connection: the waiter finds the lock its own.
 #[tokio::test]
 async fn a_grant_whose_message_was_lost_is_found() {
@@ -244,8 +295,8 @@ async fn an_uncontended_cycle_is_two_requests() {
 #[tokio::test]
 async fn users_and_passwords() {
     let server = RedisServer::start();
-    let rights = "~*oarlock* &oarlock-client:* +eval +evalsha +get +set +del +incr +exists +pexpire +pttl +zadd +zrem +zrange \
-                  +zscore +time +publish +subscribe +scan +info +config|get +client|setname +client|id +client|kill +hello";
+    let rights = "~*oarlock* &oarlock-client:* +eval +evalsha +get +set +del +incr +exists +pexpire +pttl +zadd +zrem +zpopmin \
+                  +zrange +zscore +time +publish +subscribe +scan +info +config|get +client|setname +client|id +client|kill +hello";
     let mut user = vec!["ACL", "SETUSER", "locks", "on", ">s3cr3t"];
     user.extend(rights.split_whitespace());
     raw::<()>(&server, &user).await;

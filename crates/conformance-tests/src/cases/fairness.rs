@@ -97,8 +97,8 @@ fn fair_claim() -> Claim {
     claim
 }
 
-/// 51. Eight tasks of four clients, 2000 grants: nobody is passed over by more than ten times as many as there are. A
-/// client's turn goes round among its tasks as often as it may.
+/// 51. Eight tasks of four clients, 2000 grants: nobody is passed over by more than ten times as many as there are, a
+///     client's turn going round among its tasks as often as it may.
 pub(crate) async fn bounded_bypass(ctx: Ctx) {
     const TASKS: u64 = 8;
     // On one thread, where no task is kept from running while others go round.
