@@ -12,8 +12,8 @@ const NEEDED: [(&str, &str); 6] = [
     ("/usr/lib/python3/dist-packages/redis/lock.py", "python3-redis"),
 ];
 
-/// The stores that the test command tortures: long enough for some hundred stops and kills.
-const TORTURED: [&str; 2] = ["sqlite", "redis"];
+/// The stores that the test command tortures: long enough for some hundred blows.
+const TORTURED: [&str; 3] = ["sqlite", "redis", "redis-forgetful"];
 
 pub(crate) fn run() -> Result<(), String> {
     set_up()?;

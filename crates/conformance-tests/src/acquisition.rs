@@ -102,6 +102,21 @@ impl<'a> Acquisition<'a> {
         ends.into_iter().flatten().fold(self.until, u64::min)
     }
 
+    /// Was it granted, renewed, or found held at its release, by a store that had forgotten everything before `to`?
+    pub(crate) fn was_held_after(&self, to: u64) -> bool {
+        let held_at_release = matches!((self.release, self.released), (Some(at), Some((_, Some(true)))) if at > to);
+        held_at_release || self.until > to.saturating_add(self.lease)
+    }
+
+    /// Its events without questions whose answer a later one tells too.
+    pub(crate) fn telling_events(&self) -> impl Iterator<Item = Event> {
+        let held = |event: &Event| matches!(event.what, What::Checked { held: true, .. });
+        let next = self.events.iter().skip(1).map(Some).chain([None]);
+        let telling =
+            move |(event, next): &(&&Event, Option<&&Event>)| !(held(event) && next.is_some_and(|next| held(next)));
+        self.events.iter().zip(next).filter(telling).map(|(event, _)| (*event).clone())
+    }
+
     /// The last that is known of it.
     pub(crate) fn last_sign(&self) -> Option<u64> {
         self.events.last().map(|event| event.at)

@@ -80,9 +80,17 @@ async fn round(
     } else {
         recorder.lock(&mutex, lease).await
     };
-    let Ok(Some(held)) = answer else {
-        pause(rng, 5).await;
-        return Ok(false);
+    let held = match answer {
+        Ok(Some(held)) => held,
+        Ok(None) => {
+            pause(rng, 5).await;
+            return Ok(false);
+        }
+        // A server that is away answers at once, and is not to be asked as fast.
+        Err(_) => {
+            tokio::time::sleep(lease / 50).await;
+            return Ok(false);
+        }
     };
     let path = Workload::resource(&workload.folder, name);
     let counted = held.carelessly(lease / 20, count(&held, path, workload.section_ms, rng)).await?;
