@@ -175,9 +175,9 @@ impl Lane {
     /// For how many leases it is left in peace between two blows.
     fn peace(self) -> Range<f64> {
         match self {
-            Self::Worker(_) => 0.3..2.0,
-            Self::Network { .. } => 0.5..3.0,
-            Self::Server(_) => 2.0..6.0,
+            Self::Worker(_) => 0.5..4.0,
+            Self::Network { .. } => 1.0..5.0,
+            Self::Server(_) => 1.5..5.0,
         }
     }
 
@@ -204,7 +204,12 @@ pub(crate) struct Step {
 
 /// What is done to one who is struck, until the end of the time.
 pub(crate) fn plan(lane: Lane, seed: u64, blows: &[Blow], lease: Duration, time: Duration) -> Vec<Step> {
-    let blows: Vec<_> = blows.iter().copied().filter(|blow| lane.suffers(blow.row().2)).collect();
+    // A server is struck as often as the network in front of it, though there are more ways to break that.
+    let kinds = [Victim::Worker, Victim::Network, Victim::Server].map(|victim| {
+        let suffered = blows.iter().copied().filter(|blow| lane.suffers(victim) && blow.row().2 == victim);
+        suffered.collect::<Vec<_>>()
+    });
+    let kinds: Vec<_> = kinds.into_iter().filter(|kind| !kind.is_empty()).collect();
     let mut rng = StdRng::seed_from_u64(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ lane.number());
     let mut leases = |range: &Range<f64>| {
         let many = if range.is_empty() { range.start } else { rng.random_range(range.clone()) };
@@ -213,7 +218,7 @@ pub(crate) fn plan(lane: Lane, seed: u64, blows: &[Blow], lease: Duration, time:
     let (mut steps, mut over) = (Vec::new(), Duration::ZERO);
     // Of its own, so that fewer kinds of blows keep the times of the rest.
     let mut choice = StdRng::seed_from_u64(seed ^ lane.number());
-    while let Some(&blow) = blows.choose(&mut choice) {
+    while let Some(&blow) = kinds.choose(&mut choice).and_then(|kind| kind.choose(&mut choice)) {
         let at = over + leases(&lane.peace());
         let (lasting, delay) = (leases(&blow.row().3), leases(&(0.1..0.9)));
         over = at + lasting;
