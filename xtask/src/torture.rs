@@ -52,6 +52,9 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     if !options.faults.is_empty() {
         torture.blows = options.faults.clone();
     }
+    if torture.duration <= torture.calm() {
+        return Err(format!("--minutes: nobody is struck in the last {:?}, so it has to be longer", torture.calm()));
+    }
     println!("torturing {} for {minutes:?} with seed {}", options.backend, options.seed);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| error.to_string())?;

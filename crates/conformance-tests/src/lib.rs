@@ -52,6 +52,7 @@ pub mod resource;
 mod suite;
 pub mod torture;
 mod victim;
+mod violation;
 mod worker;
 mod workload;
 

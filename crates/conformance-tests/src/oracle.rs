@@ -21,13 +21,13 @@
 //! **F2** no update is lost.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::time::Duration;
 
 use crate::acquisition::{Acquisition, Pauses, acquisitions};
 use crate::history::{Event, What, nanos};
-use crate::ordeal::{Ordeal, ordeals};
+use crate::ordeal::ordeals;
 use crate::resource::{Access, Kind};
+pub use crate::violation::Violation;
 
 /// What the clock of a busy machine may cost, where a rule speaks of it.
 #[derive(Clone, Copy, Debug)]
@@ -36,46 +36,6 @@ pub struct Tolerance {
     pub notice: Option<Duration>,
     /// D1: for how long after its lease a hold may still cause denials.
     pub grace: Duration,
-}
-
-/// A promise that was broken.
-#[derive(Clone, Debug)]
-pub struct Violation {
-    /// The rule.
-    pub rule: &'static str,
-    /// What is wrong.
-    pub what: String,
-    /// The events of those involved, in the order of time; empty for the rules of a resource.
-    pub events: Vec<Event>,
-    /// What was being done to anybody meanwhile.
-    pub ordeals: Vec<Ordeal>,
-}
-
-impl Violation {
-    /// The time from the first of its events to the last.
-    pub fn length(&self) -> Duration {
-        let (first, last) = self.span();
-        Duration::from_nanos(last - first)
-    }
-
-    fn span(&self) -> (u64, u64) {
-        (self.events.first().map_or(0, |event| event.at), self.events.last().map_or(0, |event| event.at))
-    }
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (start, _) = self.span();
-        let ms = |at: u64| (at as f64 - start as f64) / 1e6;
-        write!(f, "{}: {} (ms, from {start} ns)", self.rule, self.what)?;
-        for Ordeal { whose, blow, from, to } in &self.ordeals {
-            write!(f, "\n    {:>10.3} to {:.3}  {whose}: {blow}", ms(*from), ms(*to))?;
-        }
-        for event in &self.events {
-            write!(f, "\n    {:>10.3}  {} #{}  {:?}", ms(event.at), event.client, event.op, event.what)?;
-        }
-        Ok(())
-    }
 }
 
 /// What the oracle says of a history.
@@ -89,6 +49,10 @@ pub struct Verdict {
     pub losses: usize,
     /// How late, at worst, after the end of what the client believed.
     pub worst_notice: Duration,
+    /// How many holders learnt that the store had forgotten them.
+    pub forgotten: usize,
+    /// How long after it was back, at worst, not counting stops.
+    pub worst_forgotten: Duration,
     /// What was broken; empty if nothing.
     pub violations: Vec<Violation>,
 }
@@ -127,11 +91,7 @@ pub fn check(events: &[Event], tolerance: Tolerance) -> Verdict {
     }
     if !verdict.violations.is_empty() {
         let ordeals = ordeals(events);
-        for violation in &mut verdict.violations {
-            let (first, last) = violation.span();
-            let meanwhile = ordeals.iter().filter(|ordeal| ordeal.from <= last && ordeal.to >= first);
-            violation.ordeals = meanwhile.cloned().collect();
-        }
+        verdict.violations.iter_mut().for_each(|violation| violation.suffered(&ordeals));
     }
     verdict
 }
@@ -162,9 +122,7 @@ impl<'a> Name<'a, '_> {
     }
 
     fn broken(&mut self, rule: &'static str, what: String, involved: &[&Acquisition<'a>]) {
-        let mut events: Vec<Event> = involved.iter().flat_map(|a| a.telling_events()).collect();
-        events.sort_by_key(|event| event.at);
-        self.verdict.violations.push(Violation { rule, what, events, ordeals: Vec::new() });
+        self.verdict.violations.push(Violation::new(rule, what, involved));
     }
 
     /// When a hold was ended from outside: by an operator, or because the store forgot it.
@@ -185,6 +143,15 @@ impl<'a> Name<'a, '_> {
             {
                 let what = format!("token {} was believed after the store had forgotten it", grant.token());
                 self.broken("E1", what, &[grant]);
+            }
+            // It held when the store forgot, and came to know.
+            if let Some(&(from, to)) = self.forgot.get(next)
+                && grant.belief_end() > from
+                && let Some(learnt) = grant.told.or(grant.released.map(|(at, _)| at))
+            {
+                let late = Duration::from_nanos(learnt.saturating_sub(to + grant.pauses.within(to, learnt)));
+                self.verdict.forgotten += 1;
+                self.verdict.worst_forgotten = self.verdict.worst_forgotten.max(late);
             }
         }
     }
@@ -343,18 +310,20 @@ impl<'a> Name<'a, '_> {
 /// one before.
 pub fn check_resource(log: &[Access]) -> Vec<Violation> {
     let mut violations = Vec::new();
-    let mut broken = |rule, what| violations.push(Violation { rule, what, events: Vec::new(), ordeals: Vec::new() });
-    let (mut newest, mut value) = (0, 0);
+    let mut broken = |rule, what, tokens: [u64; 2]| violations.push(Violation::of_tokens(rule, what, &tokens));
+    let (mut newest, mut writer, mut value) = (0, 0, 0);
     for (line, access) in log.iter().enumerate() {
-        if access.token < newest {
-            broken("F1", format!("access {line} with token {} was let in after token {newest}", access.token));
+        let token = access.token;
+        if token < newest {
+            broken("F1", format!("access {line} with token {token} was let in after token {newest}"), [token, newest]);
         }
-        newest = newest.max(access.token);
+        newest = newest.max(token);
         if access.kind == Kind::Write {
             if access.value != value + 1 {
-                broken("F2", format!("access {line} wrote {} over {value}: an update was lost", access.value));
+                let what = format!("access {line} wrote {} over {value}: an update was lost", access.value);
+                broken("F2", what, [token, writer]);
             }
-            value = access.value;
+            (writer, value) = (token, access.value);
         }
     }
     violations

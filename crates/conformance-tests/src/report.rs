@@ -36,8 +36,10 @@ pub struct Report {
     pub counted: u64,
     /// How many times each thing was done.
     pub blows: BTreeMap<String, usize>,
-    /// How many times the store forgot everything.
-    pub forgotten: usize,
+    /// How many times the store forgot everything, and how many holders learnt that.
+    pub forgotten: (usize, usize),
+    /// How long after it was back, at worst, not counting stops.
+    pub worst_forgotten: Duration,
     /// How long it took, at worst, from the end of something to the next grant of who had suffered it, or of anybody if
     /// that was a server; and what it was.
     pub worst_recovery: Option<(Duration, Ordeal)>,
@@ -65,7 +67,9 @@ impl Report {
             let path = Workload::resource(folder, &name);
             if path.exists() {
                 let log = Resource::log(&path)?;
-                violations.extend(oracle::check_resource(&log));
+                let mut wrong = oracle::check_resource(&log);
+                wrong.iter_mut().for_each(|violation| violation.show(&name, &events));
+                violations.extend(wrong);
                 counted += log.last().map_or(0, |last| last.value);
             }
         }
@@ -85,7 +89,8 @@ impl Report {
             worst_notice: verdict.worst_notice,
             counted,
             blows,
-            forgotten: count(|what| *what == What::Forgotten),
+            forgotten: (count(|what| *what == What::Forgotten), verdict.forgotten),
+            worst_forgotten: verdict.worst_forgotten,
             worst_recovery: recoveries(&events, &ordeals).into_iter().max_by_key(|(time, _)| *time),
             violations,
             folder: None,
@@ -113,11 +118,9 @@ fn paralysis(events: &[Event], ordeals: &[Ordeal], calm: Duration) -> Option<Vio
     let granted = |event: &&Event| matches!(event.what, What::Granted { .. }) && event.at > last.to;
     let first = events.iter().filter(granted).map(|event| event.at).min();
     let in_time = first.is_some_and(|first| Duration::from_nanos(first - last.to) <= calm);
-    (!in_time).then(|| Violation {
-        rule: "L1",
-        what: format!("nobody was granted a lock within {calm:?} of the last blow"),
-        events: Vec::new(),
-        ordeals: vec![last.clone()],
+    (!in_time).then(|| {
+        let what = format!("nobody was granted a lock within {calm:?} of the last blow");
+        Violation { ordeals: vec![last.clone()], ..Violation::of_tokens("L1", what, &[]) }
     })
 }
 
@@ -128,8 +131,12 @@ impl fmt::Display for Report {
         let blows: Vec<_> = self.blows.iter().map(|(blow, count)| format!("{count} {blow}")).collect();
         writeln!(f, "blows: {}", if blows.is_empty() { "none".to_owned() } else { blows.join(", ") })?;
         write!(f, "{losses} losses told, at worst {worst_notice:?} late")?;
-        if self.forgotten > 0 {
-            write!(f, "; the store forgot all {} times", self.forgotten)?;
+        if let (times @ 1.., holders) = self.forgotten {
+            write!(
+                f,
+                "; the store forgot all {times} times, {holders} holders learnt it within {:?}",
+                self.worst_forgotten
+            )?;
         }
         if let Some((time, ordeal)) = &self.worst_recovery {
             write!(f, "; at worst {time:?} to the next grant, after {} of {}", ordeal.blow, ordeal.whose)?;

@@ -148,7 +148,9 @@ fn e1_believed_after_the_store_forgot() {
         forgetful(100, 120).grant("a", 1, 10, [0, 10, 900]).at(90, "a", 1, What::Checked { held: true, until })
     };
     // Who holds cannot know before its next renewal, and another may be granted meanwhile.
-    held(990).grant("b", 1, 11, [130, 140, 1040]).at(950, "a", 1, What::Told).breaks(&[]);
+    let learnt = held(990).grant("b", 1, 11, [130, 140, 1040]).at(950, "a", 1, What::Told);
+    learnt.breaks(&[]);
+    assert_eq!((learnt.judge().forgotten, learnt.judge().worst_forgotten), (1, Duration::from_nanos(830)));
     held(990).at(400, "a", 1, What::Release).at(410, "a", 1, What::Released { held: false }).breaks(&[]);
     // Renewed after it was forgotten.
     held(1121).breaks(&["E1"]);
