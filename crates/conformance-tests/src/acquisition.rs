@@ -89,6 +89,10 @@ impl<'a> Acquisition<'a> {
     /// The earliest moment at which the store may have ended this hold: when the client asked for it, or when its time
     /// was up.
     pub(crate) fn earliest_end(&self) -> u64 {
+        // Over before the client could look, because it was stopped: all it saw was that nothing is left, not since when.
+        if self.until <= self.answered() {
+            return self.asked;
+        }
         match (self.release, self.released) {
             // It says that it had ended before: then it had no right to, before its time was up.
             (Some(_), Some((_, Some(false)))) | (None, _) => self.until,

@@ -122,6 +122,23 @@ fn s0_granted_before_the_hold_ended() {
         .breaks(&["R1", "S0"]);
 }
 
+/// Stopped between its grant and the first question: it wakes to a hold that is over, and cannot say since when.
+#[test]
+fn s0_forgives_a_hold_that_was_over_when_it_was_first_looked_at() {
+    let woken = |until| {
+        History::default()
+            .grant("a", 1, 10, [0, 3000, until])
+            .at(100, "a", 0, What::Stopped)
+            .at(2990, "a", 0, What::Continued)
+            .at(3010, "a", 1, What::Told)
+            .grant("b", 1, 11, [5, 2000, 2900])
+            .release("b", 1, [2100, 2110], true)
+    };
+    woken(2999).breaks(&[]);
+    // Something was left.
+    woken(3005).breaks(&["S0"]);
+}
+
 #[test]
 fn b1_two_believe() {
     turns().grant("c", 1, 13, [320, 400, 1300]).breaks(&["B1", "S0"]);
