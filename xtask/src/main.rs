@@ -13,7 +13,7 @@ use clap::Parser;
 enum Command {
     /// Passes all tests, and does what they need beforehand.
     Test,
-    /// Stops and kills the holders of locks at random, and checks what they saw.
+    /// Strikes those who take locks, their networks and the server at random, and checks what they saw.
     Torture(torture::Options),
 }
 

@@ -12,15 +12,17 @@ const NEEDED: [(&str, &str); 6] = [
     ("/usr/lib/python3/dist-packages/redis/lock.py", "python3-redis"),
 ];
 
-/// The stores that the test command tortures: long enough for some hundred stops and kills.
-const TORTURED: [&str; 2] = ["sqlite", "redis"];
+/// What the test command tortures, long enough for many blows; a store that forgets, with what makes it forget.
+const TORTURED: [&[&str]; 3] =
+    [&["sqlite"], &["redis"], &["redis-forgetful", "--faults", "stop,cut,kill-server,restart-server"]];
 
 pub(crate) fn run() -> Result<(), String> {
     set_up()?;
     // The torture's workers and the tests of the program run what is built here.
     cargo(&["test", "--locked", "--workspace"])?;
     cargo(&["test", "--locked", "-p", "lock-core", "--features", "metrics", "--test", "metrics"])?;
-    TORTURED.iter().try_for_each(|store| cargo(&["xtask", "torture", store, "--minutes", "0.5", "--seed", "7"]))
+    let common = ["--minutes", "0.5", "--seed", "7"];
+    TORTURED.iter().try_for_each(|store| cargo(&[&["xtask", "torture"], *store, &common].concat()))
 }
 
 /// Installs what is missing, where that is possible.

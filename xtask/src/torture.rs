@@ -1,15 +1,17 @@
-//! `cargo xtask torture BACKEND`: worker processes, random stops and kills, and the oracle over what they logged.
+//! `cargo xtask torture BACKEND`: worker processes, random blows at them, their networks and the server, and the oracle over
+//! what they logged.
 
 use std::time::Duration;
 
 use clap::Args;
-use conformance_tests::torture::{self, TortureOptions};
+use conformance_tests::torture::{self, Blow, Server, Site, TortureOptions};
 use test_servers::RedisServer;
 
 /// What to torture, and how.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The backend, `sqlite` or `redis`, on a store made for this; or the URL of a store.
+    /// The backend on a store made for this: `sqlite`, `redis`, or `redis-forgetful`, which keeps nothing on disk; or
+    /// the URL of a store, of which only the clients are struck.
     backend: String,
     /// For how long.
     #[arg(long, default_value_t = 1.0)]
@@ -20,26 +22,43 @@ pub(crate) struct Options {
     /// How many processes at a time.
     #[arg(long, default_value_t = 4)]
     workers: usize,
+    /// The lease of the locks, in milliseconds. What is done to whom lasts for about as long.
+    #[arg(long, default_value_t = 1000)]
+    lease_ms: u64,
+    /// What is done, such as `stop,kill,cut-answers,kill-server`; all by default.
+    #[arg(long, value_delimiter = ',')]
+    faults: Vec<Blow>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
-    let mut server = None;
-    let url = match options.backend.as_str() {
-        "sqlite" => format!("sqlite:{}", folder.path().join("locks.db").display()),
-        "redis" => server.insert(RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"])).url(),
-        url if url.contains(':') => url.to_owned(),
-        other => return Err(format!("{other:?} cannot be tortured: name sqlite, redis, or a URL")),
+    let redis = |arguments: &[&str]| {
+        let server: Vec<Box<dyn Server>> = vec![Box::new(RedisServer::start_with(arguments))];
+        Site::of(server, |addresses| format!("redis://{}", addresses[0]))
+    };
+    let site = match options.backend.as_str() {
+        "sqlite" => Site::at(format!("sqlite:{}", folder.path().join("locks.db").display())),
+        "redis" => redis(&["--appendonly", "yes", "--appendfsync", "always"]),
+        "redis-forgetful" => redis(&[]),
+        url if url.contains(':') => Site::at(url),
+        other => return Err(format!("{other:?} cannot be tortured: name sqlite, redis, redis-forgetful, or a URL")),
     };
     let minutes = Duration::try_from_secs_f64(options.minutes * 60.0).map_err(|error| format!("--minutes: {error}"))?;
-    let mut torture = TortureOptions::new(url);
+    let mut torture = TortureOptions::default();
     torture.duration = minutes;
     torture.seed = options.seed;
     torture.workers = options.workers;
+    torture.lease = Duration::from_millis(options.lease_ms);
+    if !options.faults.is_empty() {
+        torture.blows = options.faults.clone();
+    }
+    if torture.duration <= torture.calm() {
+        return Err(format!("--minutes: nobody is struck in the last {:?}, so it has to be longer", torture.calm()));
+    }
     println!("torturing {} for {minutes:?} with seed {}", options.backend, options.seed);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| error.to_string())?;
-    let report = runtime.block_on(torture::run(&torture)).map_err(|error| error.to_string())?;
+    let report = runtime.block_on(torture::run(&torture, site)).map_err(|error| error.to_string())?;
     println!("{report}");
     if report.violations.is_empty() { Ok(()) } else { Err("rules were broken".to_owned()) }
 }

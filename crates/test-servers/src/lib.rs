@@ -3,8 +3,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod proxy;
 mod redis;
 
-pub use proxy::Proxy;
+pub use conformance_tests::Proxy;
 pub use redis::RedisServer;

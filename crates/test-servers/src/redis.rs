@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use conformance_tests::torture;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -78,6 +79,10 @@ impl RedisServer {
     /// `kill -9`, and a new process on the same port and files.
     pub fn restart(&mut self) {
         self.kill();
+        self.start_again();
+    }
+
+    fn start_again(&mut self) {
         self.child = spawn(&self.folder, self.port, &self.arguments);
         assert!(answers(&mut self.child, self.port), "redis-server does not start again");
     }
@@ -85,6 +90,37 @@ impl RedisServer {
     fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id().try_into().expect("a process id"));
         kill(pid, signal).expect("the server runs");
+    }
+}
+
+impl torture::Server for RedisServer {
+    fn address(&self) -> SocketAddr {
+        self.address()
+    }
+
+    fn keeps(&self) -> bool {
+        self.arguments.windows(2).any(|pair| pair == ["--appendfsync", "always"])
+    }
+
+    fn pause(&mut self) {
+        RedisServer::pause(self);
+    }
+
+    fn resume(&mut self) {
+        RedisServer::resume(self);
+    }
+
+    fn kill(&mut self) {
+        self.kill();
+    }
+
+    fn shut_down(&mut self) {
+        self.signal(Signal::SIGTERM);
+        let _ = self.child.wait();
+    }
+
+    fn start(&mut self) {
+        self.start_again();
     }
 }
 
