@@ -7,12 +7,15 @@
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use lock_core::{Clock, Error, ErrorKind, Instant, Result};
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{
+    AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind,
+    Value,
+};
 
+use crate::address::Address;
+use crate::dial::{Dialer, Wire};
 use crate::error::{Blame, blame, of_connecting, of_request};
 use crate::scripts::Script;
 use crate::waiting::Waiters;
@@ -23,11 +26,9 @@ const NO_SCRIPT: redis::ErrorKind = redis::ErrorKind::Server(ServerErrorKind::No
 const PATIENCE: u32 = 2;
 
 pub(crate) struct Connection {
-    client: Client,
-    /// For errors, without a password.
-    pub(crate) server: String,
-    /// The bound of each request.
-    timeout: Duration,
+    pub(crate) address: Address,
+    dialer: Dialer,
+    login: RedisConnectionInfo,
     pub(crate) clock: Arc<dyn Clock>,
     /// This client among all, for its messages.
     pub(crate) id: String,
@@ -53,7 +54,7 @@ struct Number {
 }
 
 struct Link {
-    connection: MultiplexedConnection,
+    wire: Wire,
     number: Number,
     broken: Arc<AtomicBool>,
     /// Requests in a row without an answer.
@@ -77,15 +78,15 @@ pub(crate) enum Again {
 
 impl Connection {
     pub(crate) fn new(
-        client: Client,
-        server: String,
-        timeout: Duration,
+        address: Address,
+        dialer: Dialer,
+        login: RedisConnectionInfo,
         clock: Arc<dyn Clock>,
         waiters: Arc<Waiters>,
     ) -> Self {
         let id = format!("{:016x}", rand::random::<u64>());
         let state = Mutex::default();
-        Self { client, server, timeout, clock, id, waiters, state, connecting: tokio::sync::Mutex::default() }
+        Self { address, dialer, login, clock, id, waiters, state, connecting: tokio::sync::Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -181,28 +182,20 @@ impl Connection {
 
     async fn connect(&self) -> Result<Link> {
         let broken = Arc::new(AtomicBool::new(false));
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.timeout))
-            .set_response_timeout(Some(self.timeout))
-            .set_push_sender(self.listener(&broken));
-        let failed = |error| of_connecting(&self.server, error);
-        let connection = self.client.get_multiplexed_async_connection_with_config(&config).await.map_err(failed)?;
+        let config = AsyncConnectionConfig::new().set_push_sender(self.listener(&broken));
+        let wire = self.dialer.dial(&self.address, &self.login, config).await?;
         let former = self.state().former.clone();
-        let link = self.set_up(connection, broken, &former).await.map_err(failed)?;
+        let link = self.set_up(wire, broken, &former).await.map_err(|error| of_connecting(&self.address, error))?;
         let run = &link.number.run;
         if former.last().is_some_and(|former| former.run != *run) {
-            tracing::warn!(server = %self.server, "the server was restarted or is another one; what it did not save is lost");
+            tracing::warn!(server = %self.address, "the server was restarted or is another one; what it did not save is lost");
         }
         Ok(link)
     }
 
     /// What each new connection needs before the first request.
-    async fn set_up(
-        &self,
-        mut connection: MultiplexedConnection,
-        broken: Arc<AtomicBool>,
-        former: &[Number],
-    ) -> RedisResult<Link> {
+    async fn set_up(&self, wire: Wire, broken: Arc<AtomicBool>, former: &[Number]) -> RedisResult<Link> {
+        let mut connection = wire.connection.clone();
         let (id, info): (i64, String) = redis::pipe()
             .cmd("CLIENT")
             .arg("SETNAME")
@@ -220,7 +213,7 @@ impl Connection {
             redis::cmd("CLIENT").arg("KILL").arg("ID").arg(id).exec_async(&mut connection).await?;
         }
         connection.subscribe(self.own_key()).await?;
-        Ok(Link { connection, number: Number { run, id }, broken, unanswered: AtomicU32::new(0), info })
+        Ok(Link { wire, number: Number { run, id }, broken, unanswered: AtomicU32::new(0), info })
     }
 
     /// Hears of grants, and of the end of the connection.
@@ -245,8 +238,8 @@ impl Connection {
     }
 
     async fn bounded<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
-        tokio::time::timeout(self.timeout * 2, future).await.unwrap_or_else(|_| {
-            let message = format!("no connection to the server {} in time; look whether it runs", self.server);
+        tokio::time::timeout(self.dialer.timeout * 2, future).await.unwrap_or_else(|_| {
+            let message = format!("no connection to the server {} in time; look whether it runs", self.address);
             Err(Error::new(ErrorKind::Unavailable, message))
         })
     }
@@ -260,7 +253,7 @@ impl Connection {
 
 impl Link {
     async fn ask(&self, cmd: &Cmd) -> Result<Value, RedisError> {
-        let answer = self.connection.clone().send_packed_command(cmd).await.and_then(Value::extract_error);
+        let answer = self.wire.connection.clone().send_packed_command(cmd).await.and_then(Value::extract_error);
         match answer.as_ref().map_or_else(blame, |_| Blame::Fine) {
             Blame::Fine => self.unanswered.store(0, Ordering::SeqCst),
             Blame::Slow if self.unanswered.fetch_add(1, Ordering::SeqCst) + 1 < PATIENCE => {}

@@ -22,14 +22,18 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod address;
 mod answers;
 mod connection;
+mod dial;
 mod doctor;
 mod error;
 mod factory;
 mod keys;
 mod look;
+mod options;
 mod scripts;
+mod tls;
 mod waiting;
 
 use std::fmt;
@@ -45,8 +49,9 @@ use redis::Value;
 
 use answers::{Acquired, ENDLESS, holder, read, waiter};
 use connection::{Again, Answer, Connection};
-pub use factory::{RedisFactory, RedisOptions};
+pub use factory::RedisFactory;
 use keys::{Keys, LockKeys};
+pub use options::RedisOptions;
 use scripts::{ACQUIRE, INSPECT, RELEASE, RENEW};
 use waiting::{News, Waiters};
 
@@ -73,8 +78,8 @@ pub struct RedisLock {
 
 impl fmt::Debug for RedisLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (server, keys) = (&self.connection.server, &self.keys);
-        f.debug_struct("RedisLock").field("server", server).field("keys", keys).finish_non_exhaustive()
+        let (server, keys) = (self.connection.address.to_string(), &self.keys);
+        f.debug_struct("RedisLock").field("server", &server).field("keys", keys).finish_non_exhaustive()
     }
 }
 

@@ -3,8 +3,10 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod certificates;
 mod proxy;
 mod redis;
 
+pub use certificates::{Authority, Certificate};
 pub use proxy::Proxy;
 pub use redis::RedisServer;

@@ -10,6 +10,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
+use crate::{Authority, Certificate};
+
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -18,6 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct RedisServer {
     folder: TempDir,
     port: u16,
+    tls_port: Option<u16>,
     arguments: Vec<String>,
     child: Child,
 }
@@ -30,14 +33,33 @@ impl RedisServer {
 
     /// A server with more arguments, such as `--appendonly yes`.
     pub fn start_with(arguments: &[&str]) -> Self {
+        Self::try_ports(|| (None, arguments.iter().map(ToString::to_string).collect()))
+    }
+
+    /// A server that listens with TLS too, under this certificate, and that takes clients with a certificate of this CA
+    /// alone, or any.
+    pub fn start_tls(authority: &Authority, own: &Certificate, clients_have_one: bool) -> Self {
+        Self::try_ports(|| {
+            let port = free_port();
+            let clients = if clients_have_one { "yes" } else { "no" };
+            let mut arguments: Vec<_> =
+                ["--tls-port", &port.to_string(), "--tls-auth-clients", clients].map(str::to_owned).into();
+            for (name, file) in [("cert", &own.certificate), ("key", &own.key), ("ca-cert", &authority.file())] {
+                arguments.extend([format!("--tls-{name}-file"), file.display().to_string()]);
+            }
+            (Some(port), arguments)
+        })
+    }
+
+    fn try_ports(arguments: impl Fn() -> (Option<u16>, Vec<String>)) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
         // Another process may take a port between our finding it free and the server's taking it.
         for _ in 0..20 {
             let port = free_port();
+            let (tls_port, arguments) = arguments();
             let mut child = spawn(&folder, port, &arguments);
             if answers(&mut child, port) {
-                return Self { folder, port, arguments, child };
+                return Self { folder, port, tls_port, arguments, child };
             }
         }
         panic!("redis-server does not start");
@@ -46,6 +68,14 @@ impl RedisServer {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// The port on which it listens with TLS.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn tls_port(&self) -> u16 {
+        self.tls_port.expect("it was started with TLS")
     }
 
     /// Where it listens as well, a Unix socket.
