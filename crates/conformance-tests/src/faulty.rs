@@ -175,6 +175,10 @@ impl DistributedLock for Faulty {
         }
     }
 
+    async fn doubt(&self) {
+        self.0.inner.doubt().await;
+    }
+
     async fn inspect(&self, name: &LockName) -> Result<LockStatus> {
         self.0.inner.inspect(name).await
     }

@@ -80,6 +80,10 @@ impl DistributedLock for Bad {
         self.inner.renew(claims).await
     }
 
+    async fn doubt(&self) {
+        self.inner.doubt().await;
+    }
+
     async fn inspect(&self, name: &LockName) -> Result<LockStatus> {
         self.inner.inspect(name).await
     }

@@ -72,6 +72,16 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     /// An error is one claim's. It says nothing about the hold: only [`Renewal::NotHeld`] does.
     async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>>;
 
+    /// Ends when something happened by which the store may have lost holds, such as the end of a connection: the core then
+    /// renews all of them at once, and so learns which are gone. What happens between two calls ends the next. A store that
+    /// notices nothing of the kind leaves it as it is.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again at any time.
+    async fn doubt(&self) {
+        std::future::pending().await
+    }
+
     /// Who holds the lock, and who waits.
     async fn inspect(&self, name: &LockName) -> Result<LockStatus>;
 

@@ -16,6 +16,9 @@ use crate::{Clock, DistributedLock, Error, ErrorKind, Instant, Renewal, Result};
 /// What is due this soon goes into the batch that leaves now.
 const SLACK: Duration = Duration::from_millis(20);
 
+/// How soon after a doubt of the backend the next one counts, so that a connection that keeps breaking is no endless storm.
+const BREATH: Duration = Duration::from_millis(100);
+
 /// The most claims in one call.
 const BATCH: usize = 1000;
 
@@ -39,6 +42,8 @@ struct State {
     order: BTreeSet<(Instant, u64)>,
     /// Until when the task sleeps; an entry before that must wake it.
     asleep_until: Option<Instant>,
+    /// How often the backend had doubts.
+    doubts: u64,
     closed: bool,
 }
 
@@ -154,16 +159,31 @@ impl Shared {
         batch
     }
 
+    /// The store may have lost holds: all that are renewed at all are due now.
+    fn doubt(&self, now: Instant) {
+        let mut state = self.state();
+        state.doubts += 1;
+        let renewed: Vec<_> =
+            state.leases.values().filter(|entry| entry.renew).map(|entry| &entry.lease).cloned().collect();
+        for lease in renewed {
+            state.schedule(lease, now, true);
+        }
+    }
+
     /// What a batch was answered.
-    fn apply(&self, batch: Vec<Arc<Lease>>, answers: Vec<Result<Renewal>>) {
+    fn apply(&self, Batch { leases, answers, doubts }: Batch) {
         let now = self.clock.now();
         let mut answers = answers.into_iter();
-        for lease in batch {
+        // Then this may have been answered before what is doubted.
+        let doubted = self.state().doubts != doubts;
+        for lease in leases {
             match answers.next() {
                 Some(Ok(Renewal::Held { valid_until })) => {
                     // Released while the renewal was on its way: it stays out.
-                    if let Some(until) = lease.confirm(valid_until) {
-                        self.schedule(&lease, until, now);
+                    match lease.confirm(valid_until) {
+                        Some(_) if doubted => self.insert(&lease, now, true),
+                        Some(until) => self.schedule(&lease, until, now),
+                        None => {}
                     }
                 }
                 Some(Ok(Renewal::NotHeld)) => {
@@ -186,13 +206,14 @@ impl Shared {
     }
 
     /// Sends one batch, in bounded time: a renewal that hangs must leave time for another.
-    async fn renew(&self, batch: Vec<Arc<Lease>>) -> (Vec<Arc<Lease>>, Vec<Result<Renewal>>) {
-        let claims: Vec<_> = batch.iter().map(|lease| lease.claim.clone()).collect();
+    async fn renew(&self, leases: Vec<Arc<Lease>>) -> Batch {
+        let doubts = self.state().doubts;
+        let claims: Vec<_> = leases.iter().map(|lease| lease.claim.clone()).collect();
         let bound = claims.iter().map(|claim| claim.lease / 3).min().unwrap_or_default();
         let late = self.clock.now() + bound;
         let failed = |message: &str| {
             let error = || Err(Error::new(ErrorKind::Unknown, message));
-            batch.iter().map(|_| error()).collect()
+            leases.iter().map(|_| error()).collect()
         };
         let answers = tokio::select! {
             biased;
@@ -200,13 +221,22 @@ impl Shared {
                 answers.unwrap_or_else(|_| failed("the backend panicked")),
             () = self.clock.sleep_until(late) => failed("no answer within a third of the lease"),
         };
-        (batch, answers)
+        Batch { leases, answers, doubts }
     }
+}
+
+/// What was renewed at once.
+struct Batch {
+    leases: Vec<Arc<Lease>>,
+    answers: Vec<Result<Renewal>>,
+    /// How often the backend had had doubts when it was sent.
+    doubts: u64,
 }
 
 async fn run(shared: Arc<Shared>) {
     let process = std::process::id();
     let mut on_their_way = FuturesUnordered::new();
+    let mut doubted = None;
     loop {
         // A fork has a copy of this task's memory: it must not renew what its parent holds.
         if std::process::id() != process {
@@ -225,11 +255,24 @@ async fn run(shared: Arc<Shared>) {
             state.asleep_until
         };
         tokio::select! {
-            Some((batch, answers)) = on_their_way.next() => shared.apply(batch, answers),
+            Some(batch) = on_their_way.next() => shared.apply(batch),
+            () = doubt(&shared, doubted) => {
+                let now = shared.clock.now();
+                doubted = Some(now);
+                shared.doubt(now);
+            }
             () = shared.wake.notified() => {}
             () = sleep_until(&*shared.clock, next) => {}
         }
     }
+}
+
+/// Ends when the backend has a doubt, some time after the last one.
+async fn doubt(shared: &Shared, last: Option<Instant>) {
+    if let Some(last) = last {
+        shared.clock.sleep_until(last + BREATH).await;
+    }
+    shared.backend.doubt().await;
 }
 
 /// Sleeps until `at`, or for ever.

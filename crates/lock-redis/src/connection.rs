@@ -13,10 +13,12 @@ use redis::{
     AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind,
     Value,
 };
+use tokio::sync::Notify;
 
 use crate::address::Address;
 use crate::dial::{Dialer, Wire};
 use crate::error::{Blame, blame, of_connecting, of_request};
+use crate::replicas::Replicas;
 use crate::scripts::Script;
 use crate::waiting::Waiters;
 
@@ -25,14 +27,30 @@ const NO_SCRIPT: redis::ErrorKind = redis::ErrorKind::Server(ServerErrorKind::No
 /// So many requests in a row without an answer, and the connection is replaced.
 const PATIENCE: u32 = 2;
 
-pub(crate) struct Connection {
-    pub(crate) address: Address,
-    dialer: Dialer,
-    login: RedisConnectionInfo,
+/// What all connections of one client share.
+pub(crate) struct Client {
+    pub(crate) dialer: Dialer,
+    pub(crate) login: RedisConnectionInfo,
     pub(crate) clock: Arc<dyn Clock>,
     /// This client among all, for its messages.
     pub(crate) id: String,
-    waiters: Arc<Waiters>,
+    pub(crate) waiters: Arc<Waiters>,
+    /// So many replicas must have a grant.
+    pub(crate) replicas: usize,
+    /// A server may have lost what it kept.
+    pub(crate) doubts: Notify,
+}
+
+impl Client {
+    /// The name of this client's channel, and of the key that shows that it lives.
+    pub(crate) fn own_key(&self) -> String {
+        format!("oarlock-client:{}", self.id)
+    }
+}
+
+pub(crate) struct Connection {
+    pub(crate) address: Address,
+    client: Arc<Client>,
     state: Mutex<State>,
     /// Held by who connects.
     connecting: tokio::sync::Mutex<()>,
@@ -50,12 +68,15 @@ struct State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Number {
     run: String,
+    /// Of the server's data: a replica that is made a primary begins a new one.
+    history: String,
     id: i64,
 }
 
-struct Link {
+pub(crate) struct Link {
     wire: Wire,
     number: Number,
+    replicas: Option<Arc<Replicas>>,
     broken: Arc<AtomicBool>,
     /// Requests in a row without an answer.
     unanswered: AtomicU32,
@@ -63,10 +84,11 @@ struct Link {
     info: String,
 }
 
-/// What a request was answered, and when it was sent.
+/// What a request was answered, when it was sent, and over what.
 pub(crate) struct Answer {
     pub(crate) sent: Instant,
     pub(crate) value: Value,
+    pub(crate) link: Arc<Link>,
 }
 
 /// May a request whose answer was lost with its connection be sent again over the next?
@@ -77,25 +99,12 @@ pub(crate) enum Again {
 }
 
 impl Connection {
-    pub(crate) fn new(
-        address: Address,
-        dialer: Dialer,
-        login: RedisConnectionInfo,
-        clock: Arc<dyn Clock>,
-        waiters: Arc<Waiters>,
-    ) -> Self {
-        let id = format!("{:016x}", rand::random::<u64>());
-        let state = Mutex::default();
-        Self { address, dialer, login, clock, id, waiters, state, connecting: tokio::sync::Mutex::default() }
+    pub(crate) fn new(address: Address, client: Arc<Client>) -> Self {
+        Self { address, client, state: Mutex::default(), connecting: tokio::sync::Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The name of this client's channel, and of the key that shows that it lives.
-    pub(crate) fn own_key(&self) -> String {
-        format!("oarlock-client:{}", self.id)
     }
 
     /// Runs a script.
@@ -111,7 +120,7 @@ impl Connection {
             command.arg(script).arg(keys.len()).arg(keys).arg(arguments);
             command
         };
-        let sent = self.clock.now();
+        let sent = self.client.clock.now();
         match self.send(&command("EVALSHA", &script.hash), again).await {
             // The server was restarted, or is asked for the first time. It counts from the first question.
             Err(error) if error.kind() == NO_SCRIPT => {
@@ -138,9 +147,9 @@ impl Connection {
         let mut again = again == Again::Yes;
         loop {
             let link = self.link().await.map_err(Failure::NoLink)?;
-            let sent = self.clock.now();
+            let sent = self.client.clock.now();
             match link.ask(command).await {
-                Ok(value) => return Ok(Answer { sent, value }),
+                Ok(value) => return Ok(Answer { sent, value, link }),
                 Err(_) if again && link.broken.load(Ordering::SeqCst) => again = false,
                 Err(error) => return Err(Failure::Request(error)),
             }
@@ -181,55 +190,76 @@ impl Connection {
     }
 
     async fn connect(&self) -> Result<Link> {
+        let client = &*self.client;
         let broken = Arc::new(AtomicBool::new(false));
         let config = AsyncConnectionConfig::new().set_push_sender(self.listener(&broken));
-        let wire = self.dialer.dial(&self.address, &self.login, config).await?;
+        let wire = client.dialer.dial(&self.address, &client.login, config).await?;
         let former = self.state().former.clone();
-        let link = self.set_up(wire, broken, &former).await.map_err(|error| of_connecting(&self.address, error))?;
-        let run = &link.number.run;
-        if former.last().is_some_and(|former| former.run != *run) {
+        let failed = |error| of_connecting(&self.address, error);
+        let (number, info) = self.set_up(&wire, &former).await.map_err(failed)?;
+        let replicas = match client.replicas {
+            0 => None,
+            wanted => Some(Arc::new(self.second(wanted, &number).await?)),
+        };
+        if former.last().is_some_and(|former| (&former.run, &former.history) != (&number.run, &number.history)) {
             tracing::warn!(server = %self.address, "the server was restarted or is another one; what it did not save is lost");
+            client.doubts.notify_one();
         }
-        Ok(link)
+        Ok(Link { wire, number, replicas, broken, unanswered: AtomicU32::new(0), info })
     }
 
     /// What each new connection needs before the first request.
-    async fn set_up(&self, wire: Wire, broken: Arc<AtomicBool>, former: &[Number]) -> RedisResult<Link> {
+    async fn set_up(&self, wire: &Wire, former: &[Number]) -> RedisResult<(Number, String)> {
         let mut connection = wire.connection.clone();
         let (id, info): (i64, String) = redis::pipe()
             .cmd("CLIENT")
             .arg("SETNAME")
-            .arg(format!("oarlock:{}", self.id))
+            .arg(format!("oarlock:{}", self.client.id))
             .ignore()
             .cmd("CLIENT")
             .arg("ID")
             .cmd("INFO")
             .query_async(&mut connection)
             .await?;
-        let run = field(&info, "run_id").unwrap_or_default().to_owned();
+        let value = |name| field(&info, name).unwrap_or_default().to_owned();
+        let number = Number { run: value("run_id"), history: value("master_replid"), id };
         // With a number that nobody has, so that a missing right shows now and not in trouble.
-        let same_run = former.iter().filter(|number| number.run == run).map(|number| number.id);
+        let same_run = former.iter().filter(|former| former.run == number.run).map(|number| number.id);
         for id in same_run.chain([i64::MAX]) {
             redis::cmd("CLIENT").arg("KILL").arg("ID").arg(id).exec_async(&mut connection).await?;
         }
-        connection.subscribe(self.own_key()).await?;
-        Ok(Link { wire, number: Number { run, id }, broken, unanswered: AtomicU32::new(0), info })
+        connection.subscribe(self.client.own_key()).await?;
+        Ok((number, info))
+    }
+
+    /// The connection over which replicas are waited for: it must lead to the same server.
+    async fn second(&self, wanted: usize, first: &Number) -> Result<Replicas> {
+        let Client { dialer, login, .. } = &*self.client;
+        let wire = dialer.dial(&self.address, login, AsyncConnectionConfig::new()).await?;
+        let info = redis::cmd("INFO").arg("server").query_async(&mut wire.connection.clone()).await;
+        let info: String = info.map_err(|error| of_connecting(&self.address, error))?;
+        if field(&info, "run_id") != Some(&first.run) {
+            let message = format!("{} leads to several servers; name one", self.address);
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        Ok(Replicas::new(wire, wanted, dialer.timeout / 2))
     }
 
     /// Hears of grants, and of the end of the connection.
     fn listener(&self, broken: &Arc<AtomicBool>) -> impl Fn(PushInfo) -> Result<(), redis::aio::SendError> + use<> {
-        let (waiters, clock, broken) = (Arc::clone(&self.waiters), Arc::clone(&self.clock), Arc::clone(broken));
+        let (client, broken) = (Arc::clone(&self.client), Arc::clone(broken));
         move |push| {
             match push.kind {
                 PushKind::Message => {
                     if let Some(Value::BulkString(message)) = push.data.last() {
-                        waiters.granted(&String::from_utf8_lossy(message), clock.now());
+                        client.waiters.granted(&String::from_utf8_lossy(message), client.clock.now());
                     }
                 }
-                // Whether we asked for that or not, nobody could reach us any more.
+                // Whether we asked for that or not, nobody could reach us any more; and perhaps the server was restarted.
                 PushKind::Disconnection | PushKind::Unsubscribe => {
                     broken.store(true, Ordering::SeqCst);
-                    waiters.look_now();
+                    client.waiters.look_now();
+                    client.doubts.notify_one();
                 }
                 _ => {}
             }
@@ -238,7 +268,7 @@ impl Connection {
     }
 
     async fn bounded<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
-        tokio::time::timeout(self.dialer.timeout * 2, future).await.unwrap_or_else(|_| {
+        tokio::time::timeout(self.client.dialer.timeout * 2, future).await.unwrap_or_else(|_| {
             let message = format!("no connection to the server {} in time; look whether it runs", self.address);
             Err(Error::new(ErrorKind::Unavailable, message))
         })
@@ -252,6 +282,20 @@ impl Connection {
 }
 
 impl Link {
+    /// Ends when as many replicas as are asked for have what was answered over this connection. The key is one that may be
+    /// written.
+    ///
+    /// # Errors
+    /// As [`Replicas::confirm`].
+    pub(crate) async fn confirm(&self, key: String) -> Result<()> {
+        let Some(replicas) = &self.replicas else { return Ok(()) };
+        let confirmed = replicas.confirm(key).await;
+        if confirmed.as_ref().is_err_and(|error| !error.is_refused()) {
+            self.broken.store(true, Ordering::SeqCst);
+        }
+        confirmed
+    }
+
     async fn ask(&self, cmd: &Cmd) -> Result<Value, RedisError> {
         let answer = self.wire.connection.clone().send_packed_command(cmd).await.and_then(Value::extract_error);
         match answer.as_ref().map_or_else(blame, |_| Blame::Fine) {

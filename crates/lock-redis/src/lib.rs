@@ -32,6 +32,7 @@ mod factory;
 mod keys;
 mod look;
 mod options;
+mod replicas;
 mod scripts;
 mod tls;
 mod waiting;
@@ -42,18 +43,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Capabilities, Claim, Clock, DistributedLock, Error, Finding, Grant, Holder, ListQuery, LockName, LockStatus, Page,
-    Renewal, Result, Scope, StoreToken, Unlocked,
+    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, ListQuery, LockName,
+    LockStatus, Page, Renewal, Result, Scope, StoreToken, Unlocked,
 };
 use redis::Value;
 
 use answers::{Acquired, ENDLESS, holder, read, waiter};
-use connection::{Again, Answer, Connection};
+use connection::{Again, Answer, Client, Connection};
 pub use factory::RedisFactory;
 use keys::{Keys, LockKeys};
 pub use options::RedisOptions;
 use scripts::{ACQUIRE, INSPECT, RELEASE, RENEW};
-use waiting::{News, Waiters};
+use waiting::News;
 
 /// For how long a client counts as living that was not heard of.
 const LIVES: Duration = Duration::from_secs(3);
@@ -68,12 +69,12 @@ const ROUNDING: Duration = Duration::from_millis(1);
 ///
 /// Waiters stand in line on the server; a release hands the lock to the first who lives, and tells it by a message.
 /// Leases go by the server's clock. What the server forgets, by a restart without persistence or an eviction, is lost, and
-/// noticed at the next renewal.
+/// noticed at the next renewal. The end of the connection, which comes with a restart, has everything renewed at once.
 #[derive(Clone)]
 pub struct RedisLock {
     connection: Arc<Connection>,
+    client: Arc<Client>,
     keys: Keys,
-    waiters: Arc<Waiters>,
 }
 
 impl fmt::Debug for RedisLock {
@@ -98,7 +99,7 @@ impl RedisLock {
 
     async fn acquire(&self, claim: &Claim, keys: &LockKeys, place: Option<&str>) -> Result<(Answer, Acquired)> {
         let lease = whole_milliseconds(claim.lease).to_string();
-        let own_key = self.connection.own_key();
+        let own_key = self.client.own_key();
         let lives = LIVES.as_millis().to_string();
         let mut names = vec![keys.lock.as_str(), &keys.grant, &keys.line];
         let mut arguments = vec![claim.owner.as_str().as_bytes(), lease.as_bytes()];
@@ -108,7 +109,20 @@ impl RedisLock {
         }
         let answer = self.connection.run(&ACQUIRE, &names, &arguments, Again::Yes).await?;
         let acquired = Acquired::read(answer.value.clone())?;
+        if matches!(acquired, Acquired::Granted { .. }) {
+            self.confirm(claim, keys, &answer).await?;
+        }
         Ok((answer, acquired))
+    }
+
+    /// A grant that too few replicas have is none, and is taken back.
+    async fn confirm(&self, claim: &Claim, keys: &LockKeys, answer: &Answer) -> Result<()> {
+        let Err(short) = answer.link.confirm(self.client.own_key()).await else { return Ok(()) };
+        match self.release(keys, claim.owner.as_str(), &self.place(claim)).await {
+            Ok(_) => Err(short),
+            // Perhaps it stands: that has to be undone.
+            Err(error) => Err(Error::new(ErrorKind::Unknown, short.to_string()).with_source(error)),
+        }
     }
 
     async fn release(&self, keys: &LockKeys, owner: &str, place: &str) -> Result<Unlocked> {
@@ -120,10 +134,10 @@ impl RedisLock {
 
     /// A place in line: who to tell, for how long the lock is granted, and to whom.
     fn place(&self, claim: &Claim) -> String {
-        format!("{} {} {}", self.connection.id, whole_milliseconds(claim.lease), claim.owner.as_str())
+        format!("{} {} {}", self.client.id, whole_milliseconds(claim.lease), claim.owner.as_str())
     }
 
-    async fn renew_some(&self, claims: &[Claim]) -> Result<Vec<Renewal>> {
+    async fn renew_some(&self, claims: &[Claim]) -> Result<Vec<Result<Renewal>>> {
         let keys: Vec<_> = claims.iter().map(|claim| self.keys.of(&claim.name)).collect();
         let names: Vec<_> = keys.iter().flat_map(|keys| [keys.lock.as_str(), &keys.grant]).collect();
         let leases: Vec<_> = claims.iter().map(|claim| whole_milliseconds(claim.lease).to_string()).collect();
@@ -137,9 +151,11 @@ impl RedisLock {
         if held.len() != claims.len() {
             return Err(error::nonsense());
         }
-        let renewal = |(claim, held): (&Claim, i64)| match held {
-            1 => Renewal::Held { valid_until: answer.sent + claim.lease.min(ENDLESS) },
-            _ => Renewal::NotHeld,
+        let confirmed = answer.link.confirm(self.client.own_key()).await;
+        let renewal = |(claim, held): (&Claim, i64)| match (held, &confirmed) {
+            (1, Ok(())) => Ok(Renewal::Held { valid_until: answer.sent + claim.lease.min(ENDLESS) }),
+            (1, Err(error)) => Err(again(error)),
+            _ => Ok(Renewal::NotHeld),
         };
         Ok(claims.iter().zip(held).map(renewal).collect())
     }
@@ -203,7 +219,7 @@ impl DistributedLock for RedisLock {
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
-        Arc::clone(&self.connection.clock)
+        Arc::clone(&self.client.clock)
     }
 
     async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
@@ -218,7 +234,7 @@ impl DistributedLock for RedisLock {
         let keys = self.keys.of(&claim.name);
         let place = self.place(claim);
         // Before the request, so that no message comes too early.
-        let mut waiting = self.waiters.register(claim, &keys, &place);
+        let mut waiting = self.client.waiters.register(claim, &keys, &place);
         loop {
             let (answer, acquired) = self.acquire(claim, &keys, Some(&place)).await?;
             let (remaining_ms, now) = match acquired {
@@ -227,6 +243,8 @@ impl DistributedLock for RedisLock {
             };
             waiting.entered(remaining_ms, || look::keep_looking(self.clone()));
             match waiting.news().await {
+                // Handed over: whether the replicas have it is another question, and goes with this one.
+                News::Granted { .. } if self.client.replicas > 0 => {}
                 News::Granted { token, at, arrived } => {
                     // By the server's clock this long after it saw our request, so on ours no sooner than that after we
                     // sent it. Should that clock have been set, it was granted before we heard of it in any case.
@@ -248,12 +266,15 @@ impl DistributedLock for RedisLock {
         let mut answers = Vec::with_capacity(claims.len());
         for some in claims.chunks(AT_ONCE) {
             match self.renew_some(some).await {
-                Ok(renewals) => answers.extend(renewals.into_iter().map(Ok)),
-                // Each claim gets an error of its own; they share the words.
-                Err(error) => answers.extend(some.iter().map(|_| Err(Error::new(error.kind(), error.to_string())))),
+                Ok(renewals) => answers.extend(renewals),
+                Err(error) => answers.extend(some.iter().map(|_| Err(again(&error)))),
             }
         }
         answers
+    }
+
+    async fn doubt(&self) {
+        self.client.doubts.notified().await;
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockStatus> {
@@ -298,6 +319,11 @@ impl DistributedLock for RedisLock {
 /// A lease as Redis is told it: never less than we promise.
 fn whole_milliseconds(lease: Duration) -> u64 {
     lease.min(ENDLESS).as_millis() as u64 + 2
+}
+
+/// Each claim gets an error of its own; they share the words.
+fn again(error: &Error) -> Error {
+    Error::new(error.kind(), error.to_string())
 }
 
 fn granted(claim: &Claim, answer: &Answer, token: StoreToken, left: Option<Duration>) -> Grant {

@@ -20,7 +20,7 @@ const FAILURES: usize = 3;
 /// Looks while anybody waits.
 pub(crate) async fn keep_looking(locks: RedisLock) {
     let mut failures = 0;
-    while locks.waiters.due().await {
+    while locks.client.waiters.due().await {
         match locks.look().await {
             Ok(()) => failures = 0,
             Err(error) => {
@@ -29,10 +29,10 @@ pub(crate) async fn keep_looking(locks: RedisLock) {
                 if failures >= FAILURES || error.kind() == ErrorKind::Closed {
                     // They may stand in line: that has to be undone.
                     let kind = if error.kind() == ErrorKind::Closed { ErrorKind::Closed } else { ErrorKind::Unknown };
-                    locks.waiters.fail(kind, &error.to_string());
+                    locks.client.waiters.fail(kind, &error.to_string());
                     failures = 0;
                 } else {
-                    locks.waiters.look_by(tokio::time::Instant::now() + PAUSE);
+                    locks.client.waiters.look_by(tokio::time::Instant::now() + PAUSE);
                 }
             }
         }
@@ -41,8 +41,8 @@ pub(crate) async fn keep_looking(locks: RedisLock) {
 
 impl RedisLock {
     async fn look(&self) -> Result<()> {
-        for some in self.waiters.watched().chunks(AT_ONCE) {
-            let own_key = self.connection.own_key();
+        for some in self.client.waiters.watched().chunks(AT_ONCE) {
+            let own_key = self.client.own_key();
             let lives = LIVES.as_millis().to_string();
             let locks = some.iter().flat_map(|one| [one.keys.lock.as_str(), &one.keys.grant, &one.keys.line]);
             let names: Vec<_> = [own_key.as_str()].into_iter().chain(locks).collect();
@@ -54,7 +54,7 @@ impl RedisLock {
                 let (holder, remaining, grant, in_line): (String, i64, String, i64) = read(seen)?;
                 self.seen(one, &holder, &grant, in_line == 1, answer.sent);
                 if let Some(end) = end_of_lease(remaining) {
-                    self.waiters.look_by(end);
+                    self.client.waiters.look_by(end);
                 }
             }
         }
@@ -65,10 +65,10 @@ impl RedisLock {
         let holder = OwnerId::from_store(holder);
         if let Some(grant) = Grants::parse(grant).filter(|grant| grant.owner == holder) {
             // If that is one of ours, its message was lost.
-            self.waiters.tell(&holder, News::Granted { token: grant.token, at: grant.at, arrived: sent });
+            self.client.waiters.tell(&holder, News::Granted { token: grant.token, at: grant.at, arrived: sent });
         }
         if !in_line && holder != one.owner {
-            self.waiters.enter_anew(&one.keys);
+            self.client.waiters.enter_anew(&one.keys);
         }
     }
 }

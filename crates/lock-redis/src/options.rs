@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use lock_core::{BackendUrl, Clock, Error, ErrorKind, Params, Result, SystemClock};
 use redis::{ProtocolVersion, RedisConnectionInfo};
+use tokio::sync::Notify;
 
 use crate::RedisLock;
 use crate::address::{Location, Topology};
-use crate::connection::{Connection, field};
+use crate::connection::{Client, Connection, field};
 use crate::dial::Dialer;
 use crate::doctor::findings;
 use crate::error;
 use crate::keys::Keys;
 use crate::tls::{Files, Tls};
-use crate::waiting::Waiters;
 
 /// The longest that anybody waits for one request.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -28,6 +28,7 @@ pub struct RedisOptions {
     files: Files,
     prefix: String,
     timeout: Duration,
+    replicas: usize,
     clock: Arc<dyn Clock>,
 }
 
@@ -55,17 +56,18 @@ impl RedisOptions {
     pub(crate) fn from_url(url: &BackendUrl) -> Result<Self> {
         let (prefix, timeout) = ("oarlock".to_owned(), Duration::from_secs(2));
         let location = Location::parse(url)?;
-        Ok(Self { location, files: Files::default(), prefix, timeout, clock: Arc::new(SystemClock) })
+        Ok(Self { location, files: Files::default(), prefix, timeout, replicas: 0, clock: Arc::new(SystemClock) })
     }
 
     /// The settings by which a URL and a config say what the methods here say.
-    pub(crate) const SETTINGS: [&str; 7] = ["timeout", "user", "password", "db", "ca", "cert", "key"];
+    pub(crate) const SETTINGS: [&str; 8] = ["timeout", "replicas", "user", "password", "db", "ca", "cert", "key"];
 
     /// What these settings say goes before what the URL does.
     pub(crate) fn settings(mut self, params: &mut Params) -> Result<Self> {
         if let Some(timeout) = params.take_duration("timeout")? {
             self.timeout = timeout;
         }
+        self.replicas = params.take_parsed("replicas")?.unwrap_or(self.replicas);
         let location = &mut self.location;
         location.user = params.take("user").or(location.user.take());
         location.password = params.take("password").or(location.password.take());
@@ -88,6 +90,14 @@ impl RedisOptions {
     /// How long the server may take to answer a request, 2 s unless set. A request whose connection broke is sent once more.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// A grant or a renewal counts only when so many replicas have it; none unless set. It then takes about one round trip more, and
+    /// the server's to its replicas. If too few have it within half the [time-out](Self::timeout), it is taken back, and the error
+    /// is of kind [`ErrorKind::Unavailable`].
+    pub fn replicas(mut self, replicas: usize) -> Self {
+        self.replicas = replicas;
         self
     }
 
@@ -129,9 +139,16 @@ impl RedisOptions {
         let dialer = Dialer { tls: self.tls()?, timeout: self.timeout };
         let Location { topology: Topology::One(address), user, password, database, .. } = self.location;
         let login = login(user, password).set_db(database);
-        let waiters = Arc::<Waiters>::default();
-        let connection = Connection::new(address, dialer, login, self.clock, Arc::clone(&waiters));
-        let connection = Arc::new(connection);
+        let client = Arc::new(Client {
+            dialer,
+            login,
+            clock: self.clock,
+            id: format!("{:016x}", rand::random::<u64>()),
+            waiters: Arc::default(),
+            replicas: self.replicas,
+            doubts: Notify::new(),
+        });
+        let connection = Arc::new(Connection::new(address, Arc::clone(&client)));
         let info = connection.info().await?;
         if too_old(&info) {
             return Err(error::too_old(&connection.address));
@@ -139,7 +156,7 @@ impl RedisOptions {
         for finding in findings(&info) {
             tracing::warn!(server = %connection.address, setting = %finding.setting, voids = %finding.voids, "unsafe setting");
         }
-        Ok(RedisLock { connection, keys, waiters })
+        Ok(RedisLock { connection, client, keys })
     }
 
     fn tls(&self) -> Result<Option<Tls>> {

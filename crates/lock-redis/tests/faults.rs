@@ -1,60 +1,22 @@
 //! What the suite cannot see: connections that break, a server that is paused or starts anew, how much is asked.
 
+mod common;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Claim, Config, DistributedLock, ErrorKind, LockName, Locks, OwnerId, Registry, Renewal, Unlocked};
+use common::{BOUND, LONG, claim, holder, in_background, in_line, raw, soon, until};
+use lock_core::{Config, DistributedLock, ErrorKind, Locks, Registry, Renewal, Unlocked};
 use lock_redis::{RedisFactory, RedisLock, RedisOptions};
-use redis::{Cmd, FromRedisValue};
 use test_servers::{Proxy, RedisServer};
-
-/// Never over while a test runs.
-const LONG: Duration = Duration::from_secs(300);
-
-/// For what needs no lease's end.
-const BOUND: Duration = Duration::from_secs(20);
-
-fn claim(name: &str, owner: &str) -> Claim {
-    Claim::new(LockName::new(name).unwrap(), OwnerId::from_store(owner), LONG)
-}
 
 async fn client(proxy: &Proxy) -> Arc<RedisLock> {
     Arc::new(RedisLock::connect(&format!("redis://{}", proxy.address()), "oarlock").await.unwrap())
 }
 
-async fn raw<T: FromRedisValue>(server: &RedisServer, cmd: &[&str]) -> T {
-    let client = redis::Client::open(server.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-    let mut raw = Cmd::new();
-    raw.arg(cmd);
-    raw.query_async(&mut connection).await.unwrap()
-}
-
-async fn holder(server: &RedisServer, name: &str) -> Option<String> {
-    raw(server, &["GET", &format!("oarlock:{name}")]).await
-}
-
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let waiting = async {
-        while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(BOUND, waiting).await.unwrap_or_else(|_| panic!("not within {BOUND:?}: {what}"));
-}
-
-async fn in_line(lock: &RedisLock, name: &str) -> usize {
-    lock.inspect(&LockName::new(name).unwrap()).await.unwrap().waiters.len()
-}
-
-fn in_background(lock: &Arc<RedisLock>, claim: &Claim) -> tokio::task::JoinHandle<lock_core::Result<lock_core::Grant>> {
-    let (lock, claim) = (Arc::clone(lock), claim.clone());
-    tokio::spawn(async move { lock.lock(&claim).await })
-}
-
 /// How many commands the server has done.
 async fn commands(server: &RedisServer) -> u64 {
-    let stats: String = raw(server, &["INFO", "commandstats"]).await;
+    let stats: String = raw(server.address(), &["INFO", "commandstats"]).await;
     let calls = |line: &str| {
         let counted = line.starts_with("cmdstat_eval");
         line.split_once("calls=").and_then(|(_, rest)| rest.split(',').next()?.parse::<u64>().ok()).filter(|_| counted)
@@ -85,7 +47,7 @@ async fn a_request_of_a_connection_given_up_is_never_done() {
     assert_eq!(proxy.connections(), 2);
     proxy.forward();
     for _ in 0..20 {
-        assert_eq!(holder(&server, "x").await, None);
+        assert_eq!(holder(server.address(), "x").await, None);
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -106,7 +68,7 @@ async fn waiters_keep_their_places_over_a_reset() {
     until("both clients connected anew", async || proxy.connections() == 4).await;
     // Subscribed before anything else is asked.
     until("both clients looked", async || {
-        let clients: String = raw(&server, &["CLIENT", "LIST"]).await;
+        let clients: String = raw(server.address(), &["CLIENT", "LIST"]).await;
         clients.matches("sub=1").count() == 2
     })
     .await;
@@ -129,7 +91,7 @@ async fn a_grant_whose_message_was_lost_is_found() {
     until("the second in line", async || in_line(&one, "x").await == 1).await;
     proxy.hold_s2c();
     one.unlock(&first).await.unwrap();
-    assert_eq!(holder(&server, "x").await.as_deref(), Some("second"));
+    assert_eq!(holder(server.address(), "x").await.as_deref(), Some("second"));
     proxy.reset();
     proxy.forward();
     let granted = tokio::time::timeout(BOUND, waiting).await.unwrap().unwrap().unwrap();
@@ -151,6 +113,34 @@ async fn a_restart_without_persistence_is_a_loss() {
     assert_eq!(one.renew(std::slice::from_ref(&first)).await.pop().unwrap().unwrap(), Renewal::NotHeld);
     let after = tokio::time::timeout(BOUND, waiting).await.unwrap().unwrap().unwrap();
     assert!(after.token > before.token);
+}
+
+/// The same as a holder sees it: told when the server is back, and not at the next renewal, which is far away.
+#[tokio::test]
+async fn a_restart_without_persistence_is_told_at_once() {
+    let mut server = RedisServer::start();
+    let lock = RedisLock::connect(&server.url(), "oarlock").await.unwrap();
+    let locks = Locks::builder(Arc::new(lock)).lease(LONG).build().unwrap();
+    let guards = [locks.mutex("x").lock().await.unwrap(), locks.mutex("y").lock().await.unwrap()];
+    server.restart();
+    for guard in guards {
+        soon("the loss", guard.lost()).await;
+        assert_eq!(guard.unlock().await.unwrap(), Unlocked::NotHeld);
+    }
+}
+
+/// A connection that breaks is no loss, and the hold is renewed at once.
+#[tokio::test]
+async fn a_broken_connection_is_no_loss() {
+    let server = RedisServer::start();
+    let proxy = Proxy::new(server.address());
+    let locks = Locks::builder(client(&proxy).await).lease(LONG).build().unwrap();
+    let guard = locks.mutex("x").lock().await.unwrap();
+    let before = commands(&server).await;
+    proxy.reset();
+    until("the renewal", async || commands(&server).await > before).await;
+    assert!(guard.is_held());
+    assert_eq!(guard.unlock().await.unwrap(), Unlocked::Released);
 }
 
 /// A server that writes each change to its disk is killed and restarted: the hold is what it was.
@@ -248,8 +238,8 @@ async fn users_and_passwords() {
                   +zscore +time +publish +subscribe +scan +info +config|get +client|setname +client|id +client|kill +hello";
     let mut user = vec!["ACL", "SETUSER", "locks", "on", ">s3cr3t"];
     user.extend(rights.split_whitespace());
-    raw::<()>(&server, &user).await;
-    raw::<()>(&server, &["ACL", "SETUSER", "nobody", "on", ">s3cr3t", "+hello", "+ping"]).await;
+    raw::<()>(server.address(), &user).await;
+    raw::<()>(server.address(), &["ACL", "SETUSER", "nobody", "on", ">s3cr3t", "+hello", "+ping"]).await;
     let mut registry = Registry::new();
     registry.register(RedisFactory);
     let connect = async |login: &str| {
@@ -282,7 +272,7 @@ async fn a_full_server_refuses_and_releases() {
     let lock = RedisLock::connect(&server.url(), "oarlock").await.unwrap();
     let held = claim("x", "holder");
     lock.try_lock(&held).await.unwrap().unwrap();
-    raw::<()>(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
+    raw::<()>(server.address(), &["CONFIG", "SET", "maxmemory", "1"]).await;
     let error = lock.try_lock(&claim("y", "other")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused, "{error:?}");
     assert!(error.to_string().contains("memory"), "{error}");

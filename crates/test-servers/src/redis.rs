@@ -36,6 +36,20 @@ impl RedisServer {
         Self::try_ports(|| (None, arguments.iter().map(ToString::to_string).collect()))
     }
 
+    /// A replica of another, once it follows that one's writes.
+    pub fn start_replica(primary: &RedisServer) -> Self {
+        let replica = Self::start_with(&["--replicaof", "127.0.0.1", &primary.port.to_string()]);
+        // The primary calls it online some time before that, and `WAIT` tells.
+        let port = format!("port={},state=online", replica.port);
+        wait_for("the replica is in step", || {
+            let info = ask(primary.port, "INFO replication").unwrap_or_default();
+            let replicas = info.matches("state=online").count();
+            let waited = ask(primary.port, &format!("SET in-step '' PX 1\r\nWAIT {replicas} 100"));
+            info.contains(&port) && waited.is_some_and(|answer| answer.contains(&format!(":{replicas}\r\n")))
+        });
+        replica
+    }
+
     /// A server that listens with TLS too, under this certificate, and that takes clients with a certificate of this CA
     /// alone, or any.
     pub fn start_tls(authority: &Authority, own: &Certificate, clients_have_one: bool) -> Self {
@@ -135,6 +149,8 @@ fn spawn(folder: &TempDir, port: u16, arguments: &[String]) -> Child {
         .arg(folder.path().join("redis.sock"))
         .arg("--dir")
         .arg(folder.path())
+        // Else a replica waits five seconds for others that may come.
+        .args(["--repl-diskless-sync-delay", "0"])
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -159,13 +175,27 @@ fn answers(child: &mut Child, port: u16) -> bool {
 
 /// The process id that the server at this port says it has.
 fn process_id(port: u16) -> Option<u32> {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    stream.write_all(b"INFO server\r\nQUIT\r\n").ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
+    let answer = ask(port, "INFO server")?;
     let line = answer.lines().find_map(|line| line.strip_prefix("process_id:"))?;
     line.trim().parse().ok()
+}
+
+/// What the server at this port answers to a command, as it answers it.
+pub(crate) fn ask(port: u16, command: &str) -> Option<String> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.write_all(format!("{command}\r\nQUIT\r\n").as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}
+
+pub(crate) fn wait_for(what: &str, so: impl Fn() -> bool) {
+    let late = Instant::now() + PATIENCE;
+    while !so() {
+        assert!(Instant::now() < late, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[cfg(test)]
