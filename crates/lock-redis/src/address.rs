@@ -9,6 +9,9 @@ use percent_encoding::percent_decode_str;
 /// The port of a server in a URL without one.
 const PORT: u16 = 6379;
 
+/// The port of a sentinel.
+const SENTINEL_PORT: u16 = 26379;
+
 /// Where one server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Address {
@@ -30,12 +33,15 @@ impl fmt::Display for Address {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Topology {
     One(Address),
+    /// Which server is the primary of this name, sentinels know.
+    Sentinel(Vec<Address>, String),
 }
 
 impl fmt::Display for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::One(address) => write!(f, "{address}"),
+            Self::Sentinel(_, name) => write!(f, "sentinel {name}"),
         }
     }
 }
@@ -70,14 +76,19 @@ impl Location {
         let rest = url.rest().strip_prefix("//").unwrap_or_default();
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
-        let hosts = hosts.split(',').map(|text| host(text, PORT).map_err(invalid)).collect::<Result<Vec<_>>>()?;
-        let mut location = match (url.scheme().trim_start_matches("rediss").trim_start_matches("redis"), &hosts[..]) {
-            ("", [server]) => Self::of(Topology::One(server.clone())),
+        let kind = url.scheme().split_once('+').map_or("", |(_, kind)| kind);
+        let port = if kind == "sentinel" { SENTINEL_PORT } else { PORT };
+        let hosts = hosts.split(',').map(|text| host(text, port).map_err(invalid)).collect::<Result<Vec<_>>>()?;
+        let mut location = match (kind, &hosts[..]) {
+            ("", [server]) => {
+                let database = if path.is_empty() { Ok(0) } else { path.parse() };
+                let database = database.map_err(|_| invalid("the database is no number"))?;
+                Self { database, ..Self::of(Topology::One(server.clone())) }
+            }
+            ("sentinel", _) if path.is_empty() => return Err(invalid("it does not name the primary")),
+            ("sentinel", _) => Self::of(Topology::Sentinel(hosts, decode(path)?)),
             _ => return Err(invalid("it names more than one server")),
         };
-        if !path.is_empty() {
-            location.database = path.parse().map_err(|_| invalid("the database is no number"))?;
-        }
         location.tls = url.scheme().starts_with("rediss");
         let (user, password) = login.split_once(':').map_or((login, None), |(user, password)| (user, Some(password)));
         location.user = Some(decode(user)?).filter(|user| !user.is_empty());
@@ -91,7 +102,12 @@ impl Location {
 }
 
 fn form(scheme: &str) -> String {
-    format!("{scheme}://user:password@host:{PORT}/0")
+    match scheme.split_once('+') {
+        Some((_, "sentinel")) => {
+            format!("{scheme}://user:password@host1:{SENTINEL_PORT},host2:{SENTINEL_PORT}/primary")
+        }
+        _ => format!("{scheme}://user:password@host:{PORT}/0"),
+    }
 }
 
 /// `host`, `host:port`, `[::1]:port`.
@@ -130,15 +146,29 @@ mod tests {
         let least = location("rediss://cache").unwrap();
         assert_eq!(least.topology, Topology::One(tcp("cache", PORT)));
         assert_eq!((least.user, least.password, least.database, least.tls), (None, None, 0, true));
+        let sentinel = location("redis+sentinel://:pw@h1,[::1]:7/my%20primary").unwrap();
+        let hosts = vec![tcp("h1", SENTINEL_PORT), tcp("::1", 7)];
+        assert_eq!(sentinel.topology, Topology::Sentinel(hosts, "my primary".to_owned()));
+        assert_eq!((sentinel.password.as_deref(), sentinel.tls), (Some("pw"), false));
+        assert!(location("rediss+sentinel://h/x").unwrap().tls);
         let socket = location("unix:/run/redis.sock").unwrap();
         assert_eq!(socket.topology, Topology::One(Address::Unix("/run/redis.sock".into())));
     }
 
     #[test]
     fn what_is_no_server_is_refused() {
-        for bad in
-            ["redis:", "redis://", "redis://h/x", "redis://h:x", "unix:", "redis://[::1]7", "redis://h,i", "redis:h"]
-        {
+        for bad in [
+            "redis:",
+            "redis://",
+            "redis://h/x",
+            "redis://h:x",
+            "unix:",
+            "redis://[::1]7",
+            "redis://h,i",
+            "redis:h",
+            "redis+sentinel://h",
+            "redis+sentinel:///x",
+        ] {
             let Err(error) = location(bad) else { panic!("{bad}") };
             assert_eq!(error.kind(), ErrorKind::Invalid, "{bad}");
         }

@@ -4,6 +4,7 @@
 //! an `unlock` comes after whatever it undoes. To keep that over a replacement, the new connection first has the server
 //! close the old one: then nothing that was sent over it can be done any more.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,6 +21,7 @@ use crate::dial::{Dialer, Wire};
 use crate::error::{Blame, blame, of_connecting, of_request};
 use crate::replicas::Replicas;
 use crate::scripts::Script;
+use crate::sentinel::Sentinels;
 use crate::waiting::Waiters;
 
 const NO_SCRIPT: redis::ErrorKind = redis::ErrorKind::Server(ServerErrorKind::NoScript);
@@ -46,10 +48,33 @@ impl Client {
     pub(crate) fn own_key(&self) -> String {
         format!("oarlock-client:{}", self.id)
     }
+
+    /// A connection is of no use any more, and perhaps its server has lost what it kept.
+    fn give_up(&self, broken: &AtomicBool) {
+        broken.store(true, Ordering::SeqCst);
+        self.waiters.look_now();
+        self.doubts.notify_one();
+    }
+}
+
+/// Which server a connection leads to.
+pub(crate) enum Target {
+    Fixed(Address),
+    /// Whichever is the primary.
+    Primary(Sentinels),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(address) => write!(f, "{address}"),
+            Self::Primary(sentinels) => write!(f, "{sentinels}"),
+        }
+    }
 }
 
 pub(crate) struct Connection {
-    pub(crate) address: Address,
+    pub(crate) target: Target,
     client: Arc<Client>,
     state: Mutex<State>,
     /// Held by who connects.
@@ -77,6 +102,8 @@ pub(crate) struct Link {
     wire: Wire,
     number: Number,
     replicas: Option<Arc<Replicas>>,
+    /// To those who tell of a fail-over.
+    _sentinels: Vec<Wire>,
     broken: Arc<AtomicBool>,
     /// Requests in a row without an answer.
     unanswered: AtomicU32,
@@ -99,8 +126,8 @@ pub(crate) enum Again {
 }
 
 impl Connection {
-    pub(crate) fn new(address: Address, client: Arc<Client>) -> Self {
-        Self { address, client, state: Mutex::default(), connecting: tokio::sync::Mutex::default() }
+    pub(crate) fn new(target: Target, client: Arc<Client>) -> Self {
+        Self { target, client, state: Mutex::default(), connecting: tokio::sync::Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -144,13 +171,20 @@ impl Connection {
     }
 
     async fn send(&self, command: &Cmd, again: Again) -> Result<Answer, Failure> {
-        let mut again = again == Again::Yes;
+        let (mut tried, mut lost) = (false, None);
         loop {
-            let link = self.link().await.map_err(Failure::NoLink)?;
+            let link = match (self.link().await, lost.take()) {
+                (Ok(link), _) => link,
+                (Err(error), None) => return Err(Failure::NoLink(error)),
+                // It was sent, and may have been done.
+                (Err(_), Some(first)) => return Err(Failure::Request(first)),
+            };
             let sent = self.client.clock.now();
             match link.ask(command).await {
                 Ok(value) => return Ok(Answer { sent, value, link }),
-                Err(_) if again && link.broken.load(Ordering::SeqCst) => again = false,
+                Err(error) if again == Again::Yes && link.broken.load(Ordering::SeqCst) && !tried => {
+                    (tried, lost) = (true, Some(error));
+                }
                 Err(error) => return Err(Failure::Request(error)),
             }
         }
@@ -171,7 +205,8 @@ impl Connection {
             if state.closed {
                 return Err(closed());
             }
-            state.former.clear();
+            // What an earlier server has not closed is closed if that one is the primary again.
+            state.former.retain(|former| former.run != link.number.run);
             state.link = Some(Arc::clone(&link));
             Ok(link)
         })
@@ -192,20 +227,31 @@ impl Connection {
     async fn connect(&self) -> Result<Link> {
         let client = &*self.client;
         let broken = Arc::new(AtomicBool::new(false));
+        let (address, sentinels) = match &self.target {
+            Target::Fixed(address) => (address.clone(), Vec::new()),
+            Target::Primary(sentinels) => {
+                let (told, broken) = (Arc::clone(&self.client), Arc::clone(&broken));
+                sentinels.primary(&client.dialer, move || told.give_up(&broken)).await?
+            }
+        };
         let config = AsyncConnectionConfig::new().set_push_sender(self.listener(&broken));
-        let wire = client.dialer.dial(&self.address, &client.login, config).await?;
+        let wire = client.dialer.dial(&address, &client.login, config).await?;
         let former = self.state().former.clone();
-        let failed = |error| of_connecting(&self.address, error);
+        let failed = |error| of_connecting(&address, error);
         let (number, info) = self.set_up(&wire, &former).await.map_err(failed)?;
+        if matches!(self.target, Target::Primary(_)) && field(&info, "role") != Some("master") {
+            let message = format!("the server {address} is not the primary yet, or not any more; try again");
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
         let replicas = match client.replicas {
             0 => None,
-            wanted => Some(Arc::new(self.second(wanted, &number).await?)),
+            wanted => Some(Arc::new(self.second(&address, wanted, &number).await?)),
         };
         if former.last().is_some_and(|former| (&former.run, &former.history) != (&number.run, &number.history)) {
-            tracing::warn!(server = %self.address, "the server was restarted or is another one; what it did not save is lost");
+            tracing::warn!(server = %address, "the server was restarted or is another one; what it did not save is lost");
             client.doubts.notify_one();
         }
-        Ok(Link { wire, number, replicas, broken, unanswered: AtomicU32::new(0), info })
+        Ok(Link { wire, number, replicas, _sentinels: sentinels, broken, unanswered: AtomicU32::new(0), info })
     }
 
     /// What each new connection needs before the first request.
@@ -233,13 +279,13 @@ impl Connection {
     }
 
     /// The connection over which replicas are waited for: it must lead to the same server.
-    async fn second(&self, wanted: usize, first: &Number) -> Result<Replicas> {
+    async fn second(&self, address: &Address, wanted: usize, first: &Number) -> Result<Replicas> {
         let Client { dialer, login, .. } = &*self.client;
-        let wire = dialer.dial(&self.address, login, AsyncConnectionConfig::new()).await?;
+        let wire = dialer.dial(address, login, AsyncConnectionConfig::new()).await?;
         let info = redis::cmd("INFO").arg("server").query_async(&mut wire.connection.clone()).await;
-        let info: String = info.map_err(|error| of_connecting(&self.address, error))?;
+        let info: String = info.map_err(|error| of_connecting(address, error))?;
         if field(&info, "run_id") != Some(&first.run) {
-            let message = format!("{} leads to several servers; name one", self.address);
+            let message = format!("{address} leads to several servers; name one");
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
         Ok(Replicas::new(wire, wanted, dialer.timeout / 2))
@@ -256,11 +302,7 @@ impl Connection {
                     }
                 }
                 // Whether we asked for that or not, nobody could reach us any more; and perhaps the server was restarted.
-                PushKind::Disconnection | PushKind::Unsubscribe => {
-                    broken.store(true, Ordering::SeqCst);
-                    client.waiters.look_now();
-                    client.doubts.notify_one();
-                }
+                PushKind::Disconnection | PushKind::Unsubscribe => client.give_up(&broken),
                 _ => {}
             }
             Ok(())
@@ -269,7 +311,7 @@ impl Connection {
 
     async fn bounded<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::time::timeout(self.client.dialer.timeout * 2, future).await.unwrap_or_else(|_| {
-            let message = format!("no connection to the server {} in time; look whether it runs", self.address);
+            let message = format!("no connection to the server {} in time; look whether it runs", self.target);
             Err(Error::new(ErrorKind::Unavailable, message))
         })
     }

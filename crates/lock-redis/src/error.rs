@@ -91,7 +91,7 @@ fn io_error(error: &RedisError) -> Option<&std::io::Error> {
     error.source()?.downcast_ref::<Arc<dyn StdError + Send + Sync>>()?.downcast_ref()
 }
 
-pub(crate) fn too_old(server: &Address) -> Error {
+pub(crate) fn too_old(server: &impl std::fmt::Display) -> Error {
     let old = format!("the server {server} is older than Redis 6.2, which this backend needs");
     Error::new(ErrorKind::Unsupported, old)
 }

@@ -1,4 +1,4 @@
-//! Oarlock's backend for Redis 6.2 and later, and Valkey: one server, locks for every host that reaches it.
+//! Oarlock's backend for Redis 6.2 and later, and Valkey: locks for every host that reaches the server.
 //!
 //! A lock is a plain string at `prefix:name` with its owner in it, set with `SET … NX PX` and deleted only by its owner.
 //! So it excludes, and is excluded by, any client that locks in this common way.
@@ -34,6 +34,7 @@ mod look;
 mod options;
 mod replicas;
 mod scripts;
+mod sentinel;
 mod tls;
 mod waiting;
 
@@ -79,7 +80,7 @@ pub struct RedisLock {
 
 impl fmt::Debug for RedisLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (server, keys) = (self.connection.address.to_string(), &self.keys);
+        let (server, keys) = (self.connection.target.to_string(), &self.keys);
         f.debug_struct("RedisLock").field("server", &server).field("keys", keys).finish_non_exhaustive()
     }
 }

@@ -11,11 +11,12 @@ use tokio::sync::Notify;
 
 use crate::RedisLock;
 use crate::address::{Location, Topology};
-use crate::connection::{Client, Connection, field};
+use crate::connection::{Client, Connection, Target, field};
 use crate::dial::Dialer;
 use crate::doctor::findings;
 use crate::error;
 use crate::keys::Keys;
+use crate::sentinel::Sentinels;
 use crate::tls::{Files, Tls};
 
 /// The longest that anybody waits for one request.
@@ -26,6 +27,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 pub struct RedisOptions {
     location: Location,
     files: Files,
+    sentinel_user: Option<String>,
+    sentinel_password: Option<String>,
     prefix: String,
     timeout: Duration,
     replicas: usize,
@@ -41,8 +44,9 @@ impl fmt::Debug for RedisOptions {
 }
 
 impl RedisOptions {
-    /// The server of `redis://user:password@host:port/database`, the same with TLS, `rediss://…`, or
-    /// `unix:/path/to/socket`, with the prefix `oarlock`. All but the host may be left out.
+    /// The server of `redis://user:password@host:port/database` or `unix:/path/to/socket`, or the primary that the sentinels of
+    /// `redis+sentinel://user:password@host1:port,host2:port/primary` name; with TLS `rediss…`. The prefix is `oarlock`. User,
+    /// password, ports and database may be left out.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] if it is no such URL, or has parameters.
@@ -54,13 +58,21 @@ impl RedisOptions {
     }
 
     pub(crate) fn from_url(url: &BackendUrl) -> Result<Self> {
-        let (prefix, timeout) = ("oarlock".to_owned(), Duration::from_secs(2));
-        let location = Location::parse(url)?;
-        Ok(Self { location, files: Files::default(), prefix, timeout, replicas: 0, clock: Arc::new(SystemClock) })
+        Ok(Self {
+            location: Location::parse(url)?,
+            files: Files::default(),
+            sentinel_user: None,
+            sentinel_password: None,
+            prefix: "oarlock".to_owned(),
+            timeout: Duration::from_secs(2),
+            replicas: 0,
+            clock: Arc::new(SystemClock),
+        })
     }
 
     /// The settings by which a URL and a config say what the methods here say.
-    pub(crate) const SETTINGS: [&str; 8] = ["timeout", "replicas", "user", "password", "db", "ca", "cert", "key"];
+    pub(crate) const SETTINGS: [&str; 10] =
+        ["timeout", "replicas", "user", "password", "db", "sentinel_user", "sentinel_password", "ca", "cert", "key"];
 
     /// What these settings say goes before what the URL does.
     pub(crate) fn settings(mut self, params: &mut Params) -> Result<Self> {
@@ -72,6 +84,8 @@ impl RedisOptions {
         location.user = params.take("user").or(location.user.take());
         location.password = params.take("password").or(location.password.take());
         location.database = params.take_parsed("db")?.unwrap_or(location.database);
+        self.sentinel_user = params.take("sentinel_user");
+        self.sentinel_password = params.take("sentinel_password");
         self.files.ca = params.take("ca").map(PathBuf::from);
         self.files.own = match (params.take("cert"), params.take("key")) {
             (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
@@ -114,6 +128,13 @@ impl RedisOptions {
         self
     }
 
+    /// As whom to log in to the sentinels; without it, as nobody. The user and password of the URL are for the server.
+    pub fn sentinel_login(mut self, user: Option<&str>, password: &str) -> Self {
+        self.sentinel_user = user.map(str::to_owned);
+        self.sentinel_password = Some(password.to_owned());
+        self
+    }
+
     /// The clock that [`Grant::valid_until`](lock_core::Grant::valid_until) is counted on. Leases always go by the server's.
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
@@ -137,7 +158,14 @@ impl RedisOptions {
         }
         let keys = Keys::new(&self.prefix)?;
         let dialer = Dialer { tls: self.tls()?, timeout: self.timeout };
-        let Location { topology: Topology::One(address), user, password, database, .. } = self.location;
+        let Location { topology, user, password, database, .. } = self.location;
+        let target = match topology {
+            Topology::One(address) => Target::Fixed(address),
+            Topology::Sentinel(addresses, name) => {
+                let login = login(self.sentinel_user, self.sentinel_password);
+                Target::Primary(Sentinels { addresses, name, login })
+            }
+        };
         let login = login(user, password).set_db(database);
         let client = Arc::new(Client {
             dialer,
@@ -148,13 +176,13 @@ impl RedisOptions {
             replicas: self.replicas,
             doubts: Notify::new(),
         });
-        let connection = Arc::new(Connection::new(address, Arc::clone(&client)));
+        let connection = Arc::new(Connection::new(target, Arc::clone(&client)));
         let info = connection.info().await?;
         if too_old(&info) {
-            return Err(error::too_old(&connection.address));
+            return Err(error::too_old(&connection.target));
         }
         for finding in findings(&info) {
-            tracing::warn!(server = %connection.address, setting = %finding.setting, voids = %finding.voids, "unsafe setting");
+            tracing::warn!(server = %connection.target, setting = %finding.setting, voids = %finding.voids, "unsafe setting");
         }
         Ok(RedisLock { connection, client, keys })
     }

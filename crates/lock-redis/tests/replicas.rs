@@ -12,7 +12,7 @@ use test_servers::RedisServer;
 
 async fn pair() -> (RedisServer, RedisServer, Arc<RedisLock>) {
     let primary = RedisServer::start();
-    let replica = RedisServer::start_replica(&primary);
+    let replica = RedisServer::start_replica(&primary, &[]);
     let options = RedisOptions::new(&primary.url()).unwrap().replicas(1).timeout(Duration::from_secs(1));
     (primary, replica, Arc::new(options.connect().await.unwrap()))
 }

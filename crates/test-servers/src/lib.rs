@@ -6,7 +6,9 @@
 mod certificates;
 mod proxy;
 mod redis;
+mod sentinel;
 
 pub use certificates::{Authority, Certificate};
 pub use proxy::Proxy;
 pub use redis::RedisServer;
+pub use sentinel::Sentinels;

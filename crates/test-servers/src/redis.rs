@@ -37,8 +37,14 @@ impl RedisServer {
     }
 
     /// A replica of another, once it follows that one's writes.
-    pub fn start_replica(primary: &RedisServer) -> Self {
-        let replica = Self::start_with(&["--replicaof", "127.0.0.1", &primary.port.to_string()]);
+    pub fn start_replica(primary: &RedisServer, arguments: &[&str]) -> Self {
+        Self::start_replica_through(primary.address(), primary, arguments)
+    }
+
+    /// The same, where the writes come from this address.
+    pub fn start_replica_through(address: SocketAddr, primary: &RedisServer, arguments: &[&str]) -> Self {
+        let port = address.port().to_string();
+        let replica = Self::start_with(&[&["--replicaof", "127.0.0.1", &port], arguments].concat());
         // The primary calls it online some time before that, and `WAIT` tells.
         let port = format!("port={},state=online", replica.port);
         wait_for("the replica is in step", || {
@@ -75,6 +81,7 @@ impl RedisServer {
             if answers(&mut child, port) {
                 return Self { folder, port, tls_port, arguments, child };
             }
+            end(&mut child);
         }
         panic!("redis-server does not start");
     }
@@ -104,9 +111,7 @@ impl RedisServer {
 
     /// `kill -9`.
     pub fn kill(&mut self) {
-        // It may be dead already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        end(&mut self.child);
     }
 
     /// Stops the process where it is; connections stay open and nothing is answered.
@@ -138,7 +143,13 @@ impl Drop for RedisServer {
     }
 }
 
-fn free_port() -> u16 {
+pub(crate) fn end(child: &mut Child) {
+    // It may be dead already.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     listener.local_addr().expect("an address").port()
 }
@@ -159,7 +170,7 @@ fn spawn(folder: &TempDir, port: u16, arguments: &[String]) -> Child {
 }
 
 /// Does it answer a command, and does it live? A port that another server has answers too.
-fn answers(child: &mut Child, port: u16) -> bool {
+pub(crate) fn answers(child: &mut Child, port: u16) -> bool {
     let late = Instant::now() + PATIENCE;
     while Instant::now() < late {
         if child.try_wait().expect("our child").is_some() {
@@ -182,12 +193,19 @@ fn process_id(port: u16) -> Option<u32> {
 
 /// What the server at this port answers to a command, as it answers it.
 pub(crate) fn ask(port: u16, command: &str) -> Option<String> {
+    const END: &[u8] = b"+PONG\r\n";
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    stream.write_all(format!("{command}\r\nQUIT\r\n").as_bytes()).ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    Some(answer)
+    // A server that loads its data knows no PING, and a sentinel no QUIT.
+    stream.write_all(format!("{command}\r\nPING\r\nQUIT\r\n").as_bytes()).ok()?;
+    let (mut answer, mut some) = (Vec::new(), [0; 4096]);
+    while !answer.windows(END.len()).any(|part| part == END) {
+        match stream.read(&mut some).ok()? {
+            0 => break,
+            length => answer.extend_from_slice(&some[..length]),
+        }
+    }
+    String::from_utf8(answer).ok()
 }
 
 pub(crate) fn wait_for(what: &str, so: impl Fn() -> bool) {
