@@ -13,7 +13,7 @@ const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
 /// Where one server listens.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Address {
     Unix(PathBuf),
     Tcp(String, u16),
@@ -35,6 +35,8 @@ pub(crate) enum Topology {
     One(Address),
     /// Which server is the primary of this name, sentinels know.
     Sentinel(Vec<Address>, String),
+    /// Nodes of a cluster know the others.
+    Cluster(Vec<Address>),
 }
 
 impl fmt::Display for Topology {
@@ -42,6 +44,7 @@ impl fmt::Display for Topology {
         match self {
             Self::One(address) => write!(f, "{address}"),
             Self::Sentinel(_, name) => write!(f, "sentinel {name}"),
+            Self::Cluster(_) => f.write_str("cluster"),
         }
     }
 }
@@ -87,6 +90,8 @@ impl Location {
             }
             ("sentinel", _) if path.is_empty() => return Err(invalid("it does not name the primary")),
             ("sentinel", _) => Self::of(Topology::Sentinel(hosts, decode(path)?)),
+            ("cluster", _) if path.is_empty() => Self::of(Topology::Cluster(hosts)),
+            ("cluster", _) => return Err(invalid("a cluster has no databases")),
             _ => return Err(invalid("it names more than one server")),
         };
         location.tls = url.scheme().starts_with("rediss");
@@ -106,6 +111,7 @@ fn form(scheme: &str) -> String {
         Some((_, "sentinel")) => {
             format!("{scheme}://user:password@host1:{SENTINEL_PORT},host2:{SENTINEL_PORT}/primary")
         }
+        Some((_, "cluster")) => format!("{scheme}://user:password@host1:{PORT},host2:{PORT}"),
         _ => format!("{scheme}://user:password@host:{PORT}/0"),
     }
 }
@@ -151,6 +157,8 @@ mod tests {
         assert_eq!(sentinel.topology, Topology::Sentinel(hosts, "my primary".to_owned()));
         assert_eq!((sentinel.password.as_deref(), sentinel.tls), (Some("pw"), false));
         assert!(location("rediss+sentinel://h/x").unwrap().tls);
+        let cluster = location("rediss+cluster://h1,h2:7").unwrap();
+        assert_eq!(cluster.topology, Topology::Cluster(vec![tcp("h1", PORT), tcp("h2", 7)]));
         let socket = location("unix:/run/redis.sock").unwrap();
         assert_eq!(socket.topology, Topology::One(Address::Unix("/run/redis.sock".into())));
     }
@@ -168,6 +176,7 @@ mod tests {
             "redis:h",
             "redis+sentinel://h",
             "redis+sentinel:///x",
+            "redis+cluster://h/1",
         ] {
             let Err(error) = location(bad) else { panic!("{bad}") };
             assert_eq!(error.kind(), ErrorKind::Invalid, "{bad}");

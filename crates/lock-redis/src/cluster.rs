@@ -68,7 +68,8 @@ impl Cluster {
         if let Some(found) = found(&mut self.state()) {
             return Ok(found);
         }
-        self.refresh(self.state().read).await?;
+        let read = self.state().read;
+        self.refresh(read).await?;
         found(&mut self.state()).ok_or_else(|| {
             let message = format!("no node of {self} has the slot {slot}; look at CLUSTER INFO");
             Error::new(ErrorKind::Unavailable, message)
@@ -77,7 +78,8 @@ impl Cluster {
 
     /// A connection to each primary.
     pub(crate) async fn primaries(&self) -> Result<Vec<Arc<Connection>>> {
-        self.refresh(self.state().read).await?;
+        let read = self.state().read;
+        self.refresh(read).await?;
         let mut state = self.state();
         let mut addresses: Vec<_> = state.map.values().map(|(_, address)| address.clone()).collect();
         addresses.sort();
@@ -133,7 +135,7 @@ impl Cluster {
         pipe.cmd("CLUSTER").arg("INFO").cmd("CLUSTER").arg("SLOTS");
         let answer = pipe.query_async(&mut wire.connection.clone()).await;
         let (info, ranges): (String, Vec<Vec<Value>>) = answer.map_err(|error| {
-            if error.detail().is_some_and(|detail| detail.contains("cluster support disabled")) {
+            if error.to_string().contains("cluster support disabled") {
                 let message = format!("the server {node} is in no cluster; use a URL that begins with redis:");
                 return Error::new(ErrorKind::Refused, message).with_source(error);
             }

@@ -22,9 +22,11 @@ use crate::error::{Blame, blame, of_connecting, of_request};
 use crate::replicas::Replicas;
 use crate::scripts::Script;
 use crate::sentinel::Sentinels;
+use crate::slots::number_in;
 use crate::waiting::Waiters;
 
 const NO_SCRIPT: redis::ErrorKind = redis::ErrorKind::Server(ServerErrorKind::NoScript);
+const MOVED: redis::ErrorKind = redis::ErrorKind::Server(ServerErrorKind::Moved);
 
 /// So many requests in a row without an answer, and the connection is replaced.
 const PATIENCE: u32 = 2;
@@ -44,9 +46,14 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// The name of this client's channel, and of the key that shows that it lives.
-    pub(crate) fn own_key(&self) -> String {
-        format!("oarlock-client:{}", self.id)
+    /// The name of this client, in a cluster one of its names that are in this slot.
+    pub(crate) fn name(&self, slot: Option<u16>) -> String {
+        slot.map_or_else(|| self.id.clone(), |slot| format!("{}{{{}}}", self.id, number_in(slot)))
+    }
+
+    /// The key that shows that it lives, and without a slot its channel.
+    pub(crate) fn own_key(&self, slot: Option<u16>) -> String {
+        format!("oarlock-client:{}", self.name(slot))
     }
 
     /// A connection is of no use any more, and perhaps its server has lost what it kept.
@@ -141,7 +148,7 @@ impl Connection {
         keys: &[&str],
         arguments: &[&[u8]],
         again: Again,
-    ) -> Result<Answer> {
+    ) -> Result<Answer, Failure> {
         let command = |verb: &str, script: &str| {
             let mut command = redis::cmd(verb);
             command.arg(script).arg(keys.len()).arg(keys).arg(arguments);
@@ -156,7 +163,6 @@ impl Connection {
             }
             answer => answer,
         }
-        .map_err(Failure::into_error)
     }
 
     /// Sends a command that changes nothing.
@@ -185,7 +191,7 @@ impl Connection {
                 Err(error) if again == Again::Yes && link.broken.load(Ordering::SeqCst) && !tried => {
                     (tried, lost) = (true, Some(error));
                 }
-                Err(error) => return Err(Failure::Request(error)),
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -274,7 +280,7 @@ impl Connection {
         for id in same_run.chain([i64::MAX]) {
             redis::cmd("CLIENT").arg("KILL").arg("ID").arg(id).exec_async(&mut connection).await?;
         }
-        connection.subscribe(self.client.own_key()).await?;
+        connection.subscribe(self.client.own_key(None)).await?;
         Ok((number, info))
     }
 
@@ -350,23 +356,32 @@ impl Link {
 }
 
 /// Why a request has no answer.
-enum Failure {
+pub(crate) enum Failure {
+    /// It was not sent.
     NoLink(Error),
+    /// Another node of the cluster has the slot.
+    Moved(RedisError),
     Request(RedisError),
+}
+
+impl From<RedisError> for Failure {
+    fn from(error: RedisError) -> Self {
+        if error.kind() == MOVED { Self::Moved(error) } else { Self::Request(error) }
+    }
 }
 
 impl Failure {
     fn kind(&self) -> redis::ErrorKind {
         match self {
             Self::NoLink(_) => redis::ErrorKind::Io,
-            Self::Request(error) => error.kind(),
+            Self::Moved(error) | Self::Request(error) => error.kind(),
         }
     }
 
-    fn into_error(self) -> Error {
+    pub(crate) fn into_error(self) -> Error {
         match self {
             Self::NoLink(error) => error,
-            Self::Request(error) => of_request(error),
+            Self::Moved(error) | Self::Request(error) => of_request(error),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use lock_core::{Error, ErrorKind, Result};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisConnectionInfo};
@@ -15,6 +16,33 @@ use crate::tls::Tls;
 
 /// After so long without an answer to anything, the kernel takes a connection for dead.
 const DEAD: Duration = Duration::from_secs(10);
+
+/// Asks several at once, each in bounded time, and ends as soon as more than half have answered. With no answer at all it is an
+/// error: a refusal, if there was one, since that says more than that somebody cannot be reached.
+pub(crate) async fn majority<T, F>(asked: impl Iterator<Item = F>, limit: Duration) -> Result<Vec<T>>
+where
+    F: Future<Output = Result<T>>,
+{
+    let late =
+        |_| Error::new(ErrorKind::Unavailable, "nobody who knows the servers answers in time; look whether they run");
+    let bounded = |ask| async move { tokio::time::timeout(limit, ask).await.map_err(late)? };
+    let mut asked: FuturesUnordered<_> = asked.map(bounded).collect();
+    let all = asked.len();
+    let (mut answers, mut failed) = (Vec::new(), None);
+    while answers.len() <= all / 2
+        && let Some(answer) = asked.next().await
+    {
+        match answer {
+            Ok(answer) => answers.push(answer),
+            Err(error) if failed.is_none() || error.kind() == ErrorKind::Refused => failed = Some(error),
+            Err(_) => {}
+        }
+    }
+    match failed {
+        Some(error) if answers.is_empty() => Err(error),
+        _ => Ok(answers),
+    }
+}
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 

@@ -54,11 +54,13 @@ pub(crate) fn of_request(error: RedisError) -> Error {
         Some("MISCONF") => (Refused, "the server cannot save to its disk and refuses writes; look at its log"),
         Some("READONLY") => (Unavailable, "the server is a replica; name the primary"),
         Some("NOREPLICAS") => (Unavailable, "fewer replicas are connected than min-replicas-to-write asks for"),
-        Some("LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "CLUSTERDOWN") => {
-            (Unavailable, "the server is busy or not ready; try again")
+        Some("CLUSTERDOWN") => {
+            (Unavailable, "the cluster has lost this lock's slot, or the most of its nodes; look at CLUSTER INFO")
         }
-        Some("MOVED" | "ASK" | "CROSSSLOT") => {
-            (ErrorKind::Unsupported, "the server belongs to a Redis Cluster, which this release cannot use")
+        Some("ASK" | "TRYAGAIN") => (Unavailable, "the lock's slot is being moved to another node; try again"),
+        Some("LOADING" | "BUSY" | "MASTERDOWN") => (Unavailable, "the server is busy or not ready; try again"),
+        Some("MOVED" | "CROSSSLOT") => {
+            (ErrorKind::Unsupported, "the server is a node of a cluster; use a URL that begins with redis+cluster")
         }
         Some(_) => (Unknown, "the server refused, perhaps in the middle"),
         None if error.is_timeout() => (Unknown, "no answer in time; look whether the server is stopped or cut off"),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::{BackendFactory, DistributedLock, Error, ErrorKind, Result, Target};
+use lock_core::{BackendFactory, DistributedLock, Result, Target};
 
 use crate::RedisOptions;
 
@@ -23,9 +23,6 @@ impl BackendFactory for RedisFactory {
 
     async fn connect(&self, target: Target) -> Result<Arc<dyn DistributedLock>> {
         let Target { url, prefix, mut params, .. } = target;
-        if url.scheme().ends_with("+cluster") {
-            return Err(Error::new(ErrorKind::Unsupported, "Redis Cluster comes with a later release"));
-        }
         let options = RedisOptions::from_url(&url)?.prefix(&prefix).settings(&mut params)?;
         params.finish("redis", &RedisOptions::SETTINGS)?;
         Ok(Arc::new(options.connect().await?))

@@ -11,12 +11,12 @@ use tokio::sync::Notify;
 
 use crate::RedisLock;
 use crate::address::{Location, Topology};
-use crate::connection::{Client, Connection, Target, field};
+use crate::cluster::Cluster;
+use crate::connection::{Client, Connection, Target};
 use crate::dial::Dialer;
-use crate::doctor::findings;
-use crate::error;
 use crate::keys::Keys;
 use crate::sentinel::Sentinels;
+use crate::servers::Servers;
 use crate::tls::{Files, Tls};
 
 /// The longest that anybody waits for one request.
@@ -156,35 +156,34 @@ impl RedisOptions {
             let wrong = format!("the time-out is {:?}; it must be between a millisecond and a minute", self.timeout);
             return Err(Error::new(ErrorKind::Invalid, wrong));
         }
-        let keys = Keys::new(&self.prefix)?;
+        let cluster = matches!(self.location.topology, Topology::Cluster(_));
+        if cluster && self.location.database != 0 {
+            return Err(Error::new(ErrorKind::Invalid, "a cluster has no databases; leave db out"));
+        }
+        let keys = Keys::new(&self.prefix, cluster)?;
         let dialer = Dialer { tls: self.tls()?, timeout: self.timeout };
         let Location { topology, user, password, database, .. } = self.location;
-        let target = match topology {
-            Topology::One(address) => Target::Fixed(address),
-            Topology::Sentinel(addresses, name) => {
-                let login = login(self.sentinel_user, self.sentinel_password);
-                Target::Primary(Sentinels { addresses, name, login })
-            }
-        };
-        let login = login(user, password).set_db(database);
         let client = Arc::new(Client {
             dialer,
-            login,
+            login: login(user, password).set_db(database),
             clock: self.clock,
             id: format!("{:016x}", rand::random::<u64>()),
             waiters: Arc::default(),
             replicas: self.replicas,
             doubts: Notify::new(),
         });
-        let connection = Arc::new(Connection::new(target, Arc::clone(&client)));
-        let info = connection.info().await?;
-        if too_old(&info) {
-            return Err(error::too_old(&connection.target));
-        }
-        for finding in findings(&info) {
-            tracing::warn!(server = %connection.target, setting = %finding.setting, voids = %finding.voids, "unsafe setting");
-        }
-        Ok(RedisLock { connection, client, keys })
+        let one = |target| Servers::One(Arc::new(Connection::new(target, Arc::clone(&client))));
+        let servers = match topology {
+            Topology::One(address) => one(Target::Fixed(address)),
+            Topology::Sentinel(addresses, name) => {
+                let login = login(self.sentinel_user, self.sentinel_password);
+                one(Target::Primary(Sentinels { addresses, name, login }))
+            }
+            Topology::Cluster(seeds) => Servers::Cluster(Cluster::new(Arc::clone(&client), seeds)),
+        };
+        let lock = RedisLock { servers: Arc::new(servers), client, keys };
+        lock.check().await?;
+        Ok(lock)
     }
 
     fn tls(&self) -> Result<Option<Tls>> {
@@ -211,12 +210,6 @@ fn login(user: Option<String>, password: Option<String>) -> RedisConnectionInfo 
     login
 }
 
-/// Older than 6.2, whose `SET` answers what was there before.
-fn too_old(info: &str) -> bool {
-    let mut parts = field(info, "redis_version").unwrap_or_default().split('.').map(str::parse::<u32>);
-    matches!((parts.next(), parts.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < (6, 2))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,12 +219,5 @@ mod tests {
         let options = RedisOptions::new("redis://user:hunter2@cache").unwrap();
         assert!(!format!("{options:?}").contains("hunter2"));
         assert!(RedisOptions::new("redis://cache?a=1").is_err());
-    }
-
-    #[test]
-    fn old_servers_are_known() {
-        let version = |version| too_old(&format!("# Server\r\nredis_version:{version}\r\n"));
-        assert!(version("5.0.14") && version("6.0.16"));
-        assert!(!version("6.2.0") && !version("7.0.15") && !version("10.0.1"));
     }
 }

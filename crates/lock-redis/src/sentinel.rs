@@ -4,12 +4,11 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use lock_core::{Error, ErrorKind, Result};
 use redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisConnectionInfo, Value};
 
 use crate::address::Address;
-use crate::dial::{Dialer, Wire};
+use crate::dial::{Dialer, Wire, majority};
 use crate::error::{nonsense, of_connecting};
 
 const SWITCHED: &str = "+switch-master";
@@ -44,27 +43,11 @@ impl Sentinels {
         dialer: &Dialer,
         switched: impl Fn() + Clone + Send + Sync + 'static,
     ) -> Result<(Address, Vec<Wire>)> {
-        let asked = self.addresses.iter().map(|address| {
-            let asked = self.ask(address, dialer, switched.clone());
-            // Half of the time is left for the primary.
-            async { tokio::time::timeout(dialer.timeout / 2, asked).await.unwrap_or_else(|_| Err(late(address))) }
-        });
-        let mut asked: FuturesUnordered<_> = asked.collect();
-        let (mut views, mut failed) = (Vec::new(), None);
-        while views.len() <= self.addresses.len() / 2
-            && let Some(answer) = asked.next().await
-        {
-            match answer {
-                Ok(view) => views.push(view),
-                // A refusal says more than that one cannot be reached.
-                Err(error) if failed.is_none() || error.kind() == ErrorKind::Refused => failed = Some(error),
-                Err(_) => {}
-            }
-        }
+        let asked = self.addresses.iter().map(|address| self.ask(address, dialer, switched.clone()));
+        // Half of the time is left for the primary.
+        let mut views = majority(asked, dialer.timeout / 2).await?;
         views.sort_by_key(|view| view.epoch);
-        let Some(primary) = views.last().map(|view| view.primary.clone()) else {
-            return Err(failed.unwrap_or_else(nonsense));
-        };
+        let primary = views.last().ok_or_else(nonsense)?.primary.clone();
         Ok((primary, views.into_iter().map(|view| view.wire).collect()))
     }
 
@@ -93,10 +76,6 @@ impl Sentinels {
         let port = u16::try_from(number("port")?).map_err(|_| nonsense())?;
         Ok(View { epoch: number("config-epoch")?, primary: Address::Tcp(field("ip")?.clone(), port), wire })
     }
-}
-
-fn late(address: &Address) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("the sentinel {address} does not answer in time"))
 }
 
 /// A message is "name, old host and port, new host and port".

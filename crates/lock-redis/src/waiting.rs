@@ -109,8 +109,9 @@ impl Waiters {
         }
     }
 
-    pub(crate) fn fail(&self, kind: ErrorKind, why: &str) {
-        for entry in self.state().entries.values() {
+    /// Everybody who waits for one of these is told that it is of no use.
+    pub(crate) fn fail(&self, of: &[LockKeys], kind: ErrorKind, why: &str) {
+        for entry in self.state().entries.values().filter(|entry| of.contains(&entry.keys)) {
             let _ = entry.news.send(News::Failed(kind, why.to_owned()));
         }
     }

@@ -4,11 +4,13 @@
 #![warn(missing_docs)]
 
 mod certificates;
+mod cluster;
 mod proxy;
 mod redis;
 mod sentinel;
 
 pub use certificates::{Authority, Certificate};
+pub use cluster::Cluster;
 pub use proxy::Proxy;
 pub use redis::RedisServer;
 pub use sentinel::Sentinels;

@@ -21,6 +21,7 @@ pub struct RedisServer {
     folder: TempDir,
     port: u16,
     tls_port: Option<u16>,
+    bus_port: Option<u16>,
     arguments: Vec<String>,
     child: Child,
 }
@@ -71,6 +72,27 @@ impl RedisServer {
         })
     }
 
+    /// A node of a cluster that has yet to be made.
+    pub(crate) fn start_node() -> Self {
+        let fixed = ["--cluster-enabled yes", "--cluster-node-timeout 1000", "--cluster-require-full-coverage no"];
+        let mut node = Self::try_ports(|| {
+            let bus = format!("--cluster-port {}", free_port());
+            (None, fixed.iter().chain([&bus.as_str()]).flat_map(|both| both.split(' ')).map(str::to_owned).collect())
+        });
+        node.bus_port = node.arguments.last().and_then(|port| port.parse().ok());
+        node
+    }
+
+    /// The port at which the nodes of a cluster talk to it.
+    pub(crate) fn bus_port(&self) -> u16 {
+        self.bus_port.expect("it is a node of a cluster")
+    }
+
+    /// What it answers to a command, as it answers it.
+    pub(crate) fn ask(&self, command: &str) -> String {
+        ask(self.port, command).unwrap_or_default()
+    }
+
     fn try_ports(arguments: impl Fn() -> (Option<u16>, Vec<String>)) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         // Another process may take a port between our finding it free and the server's taking it.
@@ -79,7 +101,7 @@ impl RedisServer {
             let (tls_port, arguments) = arguments();
             let mut child = spawn(&folder, port, &arguments);
             if answers(&mut child, port) {
-                return Self { folder, port, tls_port, arguments, child };
+                return Self { folder, port, tls_port, bus_port: None, arguments, child };
             }
             end(&mut child);
         }

@@ -43,7 +43,8 @@ local function serve(lock, grant, line)
       given = true
       redis.call('ZREM', line, first)
       local message = token .. ' ' .. string.format('%.0f', time) .. ' ' .. owner
-      if redis.call('PUBLISH', 'oarlock-client:' .. client, message) > 0 then
+      -- In a cluster, the client's key has the slot behind its name, and its channel has not.
+      if redis.call('PUBLISH', 'oarlock-client:' .. string.match(client, '^[^{]*'), message) > 0 then
         return owner
       end
     else

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lock_core::{Claim, DistributedLock, LockName, OwnerId};
 use lock_redis::RedisLock;
-use redis::{AsyncConnectionConfig, Cmd, FromRedisValue};
+use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisResult};
 
 /// Never over while a test runs.
 pub(crate) const LONG: Duration = Duration::from_secs(300);
@@ -20,14 +20,18 @@ pub(crate) fn claim(name: &str, owner: &str) -> Claim {
 }
 
 /// A command, by a connection that knows nothing of locks.
-pub(crate) async fn raw<T: FromRedisValue>(server: SocketAddr, cmd: &[&str]) -> T {
-    let client = redis::Client::open(format!("redis://{server}")).unwrap();
+pub(crate) async fn try_raw<T: FromRedisValue>(server: SocketAddr, cmd: &[&str]) -> RedisResult<T> {
+    let client = redis::Client::open(format!("redis://{server}"))?;
     // The default, half a second, is about how fast a machine is.
     let config = AsyncConnectionConfig::new().set_connection_timeout(Some(BOUND)).set_response_timeout(Some(BOUND));
-    let mut connection = client.get_multiplexed_async_connection_with_config(&config).await.unwrap();
+    let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
     let mut raw = Cmd::new();
     raw.arg(cmd);
-    raw.query_async(&mut connection).await.unwrap()
+    raw.query_async(&mut connection).await
+}
+
+pub(crate) async fn raw<T: FromRedisValue>(server: SocketAddr, cmd: &[&str]) -> T {
+    try_raw(server, cmd).await.unwrap()
 }
 
 pub(crate) async fn holder(server: SocketAddr, name: &str) -> Option<String> {
