@@ -1,6 +1,5 @@
 //! TLS: who is trusted, and what is said when it does not come about.
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use lock_core::{Config, Error, ErrorKind, Locks, Registry, Unlocked};
@@ -10,8 +9,12 @@ use test_servers::{Authority, Certificate, RedisServer};
 /// Longer than any step may take, with the time-out of the connection.
 const BOUND: Duration = Duration::from_secs(20);
 
-static AUTHORITY: LazyLock<Authority> = LazyLock::new(Authority::new);
-static HOST: LazyLock<Certificate> = LazyLock::new(|| AUTHORITY.issue("localhost"));
+/// A CA, and the certificate of a server on this host.
+fn certified() -> (Authority, Certificate) {
+    let authority = Authority::new();
+    let host = authority.issue("localhost");
+    (authority, host)
+}
 
 async fn connect(url: &str) -> Result<Locks, Error> {
     let mut registry = Registry::new();
@@ -32,8 +35,9 @@ async fn works(locks: &Locks) {
 
 #[tokio::test]
 async fn a_host_that_its_ca_vouches_for() {
-    let server = RedisServer::start_tls(&AUTHORITY, &HOST, false);
-    let ca = AUTHORITY.file().display().to_string();
+    let (authority, host) = certified();
+    let server = RedisServer::start_tls(&authority, &host, false);
+    let ca = authority.file().display().to_string();
     works(&connect(&format!("rediss://localhost:{}?ca={ca}", server.tls_port())).await.unwrap()).await;
     let config = format!("url = 'rediss://localhost:{}'\n[backend]\nca = '{ca}'", server.tls_port());
     let mut registry = Registry::new();
@@ -43,7 +47,8 @@ async fn a_host_that_its_ca_vouches_for() {
 
 #[tokio::test]
 async fn a_ca_that_is_not_trusted() {
-    let server = RedisServer::start_tls(&AUTHORITY, &HOST, false);
+    let (authority, host) = certified();
+    let server = RedisServer::start_tls(&authority, &host, false);
     let other = Authority::new();
     let url = format!("rediss://u:hunter2@localhost:{}", server.tls_port());
     refused(&format!("{url}?ca={}", other.file().display()), "name its CA").await;
@@ -53,19 +58,21 @@ async fn a_ca_that_is_not_trusted() {
 
 #[tokio::test]
 async fn another_host() {
-    let server = RedisServer::start_tls(&AUTHORITY, &HOST, false);
-    let ca = AUTHORITY.file().display().to_string();
+    let (authority, host) = certified();
+    let server = RedisServer::start_tls(&authority, &host, false);
+    let ca = authority.file().display().to_string();
     // The certificate is for the name, not for the address.
     refused(&format!("rediss://u:hunter2@127.0.0.1:{}?ca={ca}", server.tls_port()), "another host").await;
 }
 
 #[tokio::test]
 async fn a_server_that_wants_to_know_its_clients() {
-    let server = RedisServer::start_tls(&AUTHORITY, &HOST, true);
-    let ca = AUTHORITY.file().display().to_string();
+    let (authority, host) = certified();
+    let server = RedisServer::start_tls(&authority, &host, true);
+    let ca = authority.file().display().to_string();
     let url = format!("rediss://localhost:{}?ca={ca}", server.tls_port());
     refused(&url, "settings cert and key").await;
-    let known = AUTHORITY.issue("client");
+    let known = authority.issue("client");
     let own = |known: &Certificate| format!("cert={}&key={}", known.certificate.display(), known.key.display());
     works(&connect(&format!("{url}&{}", own(&known))).await.unwrap()).await;
     let other = Authority::new();
@@ -75,7 +82,8 @@ async fn a_server_that_wants_to_know_its_clients() {
 /// Both ways round: neither side understands the other, which costs a bounded time and tells what to look at.
 #[tokio::test]
 async fn a_server_without_tls() {
-    let server = RedisServer::start_tls(&AUTHORITY, &HOST, false);
+    let (authority, host) = certified();
+    let server = RedisServer::start_tls(&authority, &host, false);
     let url = format!("rediss://u:hunter2@{}?timeout=500ms", server.address());
     let error = connect(&url).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Refused | ErrorKind::Unavailable), "{error:?}");
@@ -86,9 +94,10 @@ async fn a_server_without_tls() {
 
 #[tokio::test]
 async fn what_cannot_be_is_refused() {
-    let known = AUTHORITY.issue("known");
+    let authority = Authority::new();
+    let known = authority.issue("known");
     let (certificate, key) = (known.certificate.display(), known.key.display());
-    let other = AUTHORITY.issue("other").key;
+    let other = authority.issue("other").key;
     for (url, why) in [
         ("rediss://h?ca=/nowhere.pem".to_owned(), "/nowhere.pem"),
         (format!("rediss://h?ca={key}"), "no certificate"),

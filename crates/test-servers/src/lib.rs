@@ -4,12 +4,14 @@
 #![warn(missing_docs)]
 
 mod certificates;
+mod clock;
 mod cluster;
 mod proxy;
 mod redis;
 mod sentinel;
 
 pub use certificates::{Authority, Certificate};
+pub use clock::ServerClock;
 pub use cluster::Cluster;
 pub use proxy::Proxy;
 pub use redis::RedisServer;

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use crate::{Authority, Certificate};
+use crate::{Authority, Certificate, ServerClock};
 
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -23,6 +23,7 @@ pub struct RedisServer {
     tls_port: Option<u16>,
     bus_port: Option<u16>,
     arguments: Vec<String>,
+    environment: Vec<(&'static str, PathBuf)>,
     child: Child,
 }
 
@@ -93,15 +94,29 @@ impl RedisServer {
         ask(self.port, command).unwrap_or_default()
     }
 
-    fn try_ports(arguments: impl Fn() -> (Option<u16>, Vec<String>)) -> Self {
+    /// A server that keeps nothing on disk, and its clock.
+    pub fn start_with_clock() -> (Self, ServerClock) {
         let folder = tempfile::tempdir().expect("a temporary folder");
+        let clock = ServerClock::new(folder.path());
+        (Self::try_in(folder, clock.environment().into(), || (None, Vec::new())), clock)
+    }
+
+    fn try_ports(arguments: impl Fn() -> (Option<u16>, Vec<String>)) -> Self {
+        Self::try_in(tempfile::tempdir().expect("a temporary folder"), Vec::new(), arguments)
+    }
+
+    fn try_in(
+        folder: TempDir,
+        environment: Vec<(&'static str, PathBuf)>,
+        arguments: impl Fn() -> (Option<u16>, Vec<String>),
+    ) -> Self {
         // Another process may take a port between our finding it free and the server's taking it.
         for _ in 0..20 {
             let port = free_port();
             let (tls_port, arguments) = arguments();
-            let mut child = spawn(&folder, port, &arguments);
+            let mut child = spawn(&folder, port, &arguments, &environment);
             if answers(&mut child, port) {
-                return Self { folder, port, tls_port, bus_port: None, arguments, child };
+                return Self { folder, port, tls_port, bus_port: None, arguments, environment, child };
             }
             end(&mut child);
         }
@@ -149,7 +164,7 @@ impl RedisServer {
     /// `kill -9`, and a new process on the same port and files.
     pub fn restart(&mut self) {
         self.kill();
-        self.child = spawn(&self.folder, self.port, &self.arguments);
+        self.child = spawn(&self.folder, self.port, &self.arguments, &self.environment);
         assert!(answers(&mut self.child, self.port), "redis-server does not start again");
     }
 
@@ -176,7 +191,7 @@ pub(crate) fn free_port() -> u16 {
     listener.local_addr().expect("an address").port()
 }
 
-fn spawn(folder: &TempDir, port: u16, arguments: &[String]) -> Child {
+fn spawn(folder: &TempDir, port: u16, arguments: &[String], environment: &[(&str, PathBuf)]) -> Child {
     Command::new("redis-server")
         .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--unixsocket"])
         .arg(folder.path().join("redis.sock"))
@@ -185,6 +200,7 @@ fn spawn(folder: &TempDir, port: u16, arguments: &[String]) -> Child {
         // Else a replica waits five seconds for others that may come.
         .args(["--repl-diskless-sync-delay", "0"])
         .args(arguments)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .spawn()
