@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{BOUND, LONG, claim, in_background, in_line, soon, until};
+use common::{BOUND, LONG, claim, in_background, in_line, raw, soon, until};
 use lock_core::{Config, DistributedLock, ErrorKind, ListQuery, LockName, Locks, Registry, Renewal, Unlocked};
 use lock_redis::{RedisFactory, RedisLock, RedisOptions};
 use test_servers::{Cluster, RedisServer};
@@ -100,6 +100,21 @@ async fn a_replica_takes_over() {
     until("the replica serves its names", next).await;
     assert!(kept.is_held());
     assert_eq!(kept.unlock().await.unwrap(), Unlocked::Released);
+}
+
+/// What voids a promise is found on each node, and told with its address.
+#[tokio::test]
+async fn doctor_asks_each_node() {
+    let cluster = Cluster::start();
+    let lock = client(&cluster).await;
+    raw::<()>(cluster.addresses()[1], &["CONFIG", "SET", "cluster-require-full-coverage", "yes"]).await;
+    let found: Vec<_> = lock.doctor().await.unwrap().into_iter().map(|finding| finding.setting).collect();
+    let addresses: Vec<_> = cluster.proxies().map(|proxy| proxy.address().to_string()).collect();
+    for address in &addresses {
+        assert!(found.contains(&format!("{address}: appendonly=no")), "{found:?}");
+    }
+    assert!(found.contains(&format!("{}: cluster-require-full-coverage=yes", addresses[1])), "{found:?}");
+    assert_eq!(found.len(), 4, "{found:?}");
 }
 
 #[tokio::test]

@@ -74,6 +74,8 @@ async fn a_fail_over_is_followed() {
     group.promoted().await;
     assert!(locks.mutex("other").lock().await.is_ok() || take(&locks, "other").await.is_held());
     assert!(guard.is_held());
+    let found = locks.doctor().await.unwrap();
+    assert_eq!(found.iter().map(|finding| finding.setting.as_str()).collect::<Vec<_>>(), ["appendonly=no"]);
     assert_eq!(holder(group.replica.address(), "x").await.as_deref(), Some(guard.owner().as_str()));
     assert_eq!(guard.unlock().await.unwrap(), Unlocked::Released);
 }
