@@ -3,18 +3,14 @@
 mod common;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use common::{BOUND, LONG, claim, holder, in_background, in_line, raw, soon, until};
 use lock_core::{Config, DistributedLock, ErrorKind, ListQuery, LockName, Locks, Registry, Renewal, Unlocked};
 use lock_redis::{RedisFactory, RedisLock, RedisOptions};
 use test_servers::{Cluster, RedisServer};
 
-/// How long a request may take.
-const TIMEOUT: Duration = Duration::from_millis(500);
-
 async fn client(cluster: &Cluster) -> Arc<RedisLock> {
-    Arc::new(RedisOptions::new(&cluster.url()).unwrap().timeout(TIMEOUT).connect().await.unwrap())
+    Arc::new(RedisOptions::new(&cluster.url()).unwrap().timeout(BOUND).connect().await.unwrap())
 }
 
 /// A name on each primary, the first with the slots from zero on.
@@ -46,12 +42,14 @@ async fn names_are_spread_and_found() {
     let mut sorted = names.clone();
     sorted.sort();
     assert_eq!(found, sorted);
-    let waiting: Vec<_> = names.iter().map(|name| in_background(&other, &claim(name, "next"))).collect();
+    // An owner of its own for each, as the contract has it.
+    let next = |name: &str| claim(name, &format!("next of {name}"));
+    let waiting: Vec<_> = names.iter().map(|name| in_background(&other, &next(name))).collect();
     for (held, waiting) in claims.iter().zip(waiting) {
         until("in line", async || in_line(&one, held.name.as_str()).await == 1).await;
         assert_eq!(one.unlock(held).await.unwrap(), Unlocked::Released);
         soon("the hand-over", waiting).await.unwrap().unwrap();
-        assert_eq!(other.unlock(&claim(held.name.as_str(), "next")).await.unwrap(), Unlocked::Released);
+        assert_eq!(other.unlock(&next(held.name.as_str())).await.unwrap(), Unlocked::Released);
     }
 }
 
@@ -88,7 +86,7 @@ async fn one_node_dies_and_comes_back() {
     for held in &claims {
         lock.try_lock(held).await.unwrap().unwrap();
     }
-    let waiting = [&claims[0], &claims[1]].map(|held| in_background(&lock, &claim(held.name.as_str(), "waiter")));
+    let waiting = [0, 1].map(|node| in_background(&lock, &claim(NAMES[node], &format!("waiter {node}"))));
     for held in &claims[..2] {
         until("in line", async || in_line(&lock, held.name.as_str()).await == 1).await;
     }

@@ -72,7 +72,9 @@ async fn rounds_are_shared() {
     };
     let before = waits().await;
     replica.pause();
-    let tasks: Vec<_> = (0..TASKS).map(|number| in_background(&lock, &claim(&format!("x{number}"), "owner"))).collect();
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|number| in_background(&lock, &claim(&format!("x{number}"), &format!("owner {number}"))))
+        .collect();
     for task in tasks {
         assert_eq!(soon("the refusal", task).await.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
     }
