@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use tracing::Instrument;
 use tracing::field::Empty;
 
@@ -20,6 +19,7 @@ use crate::{Error, ErrorKind, Holder, Instant, Lease, LockGuard, LockName, Owner
 pub(crate) type Queue = crate::queue::Queue<LockGuard, Asking>;
 
 type Turn = crate::queue::Turn<LockGuard, Asking>;
+type Place<'a> = crate::queue::Place<'a, LockGuard, Asking>;
 
 /// How much longer than its wait an acquisition may take to leave the queue and to ask who holds the lock. After that
 /// the background takes over.
@@ -204,7 +204,7 @@ impl Mutex {
                 Entry::Again(lease) => return Ok(Some(LockGuard::new(lease, Arc::clone(core)))),
                 Entry::Busy => return Ok(None),
                 Entry::Ask(permit) => self.asking(name, waits, permit),
-                Entry::Wait(told) => match self.stand_in_line(told, deadline).await? {
+                Entry::Wait(place) => match self.stand_in_line(place, deadline).await? {
                     Turn::Held(guard) if guard.is_held() => return Ok(Some(guard)),
                     // This process was paused. It comes again, with what is left of its wait.
                     Turn::Held(_) => continue,
@@ -228,11 +228,11 @@ impl Mutex {
     }
 
     /// Waits for its turn in the process.
-    async fn stand_in_line(&self, told: oneshot::Receiver<Turn>, deadline: Option<Instant>) -> Result<Turn> {
+    async fn stand_in_line(&self, place: Place<'_>, deadline: Option<Instant>) -> Result<Turn> {
         tokio::select! {
             biased;
             // Sent away without a word: that is a shutdown.
-            turn = told => turn.map_err(|_| self.core.context(closed(), "lock", self.name())),
+            turn = place.turn() => turn.ok_or_else(|| self.core.context(closed(), "lock", self.name())),
             () = sleep_until(&*self.core.clock, deadline) => {
                 Err(self.core.context(self.timed_out().await, "lock", self.name()))
             }

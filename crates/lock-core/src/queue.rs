@@ -1,8 +1,8 @@
 //! The queue in the process: tasks that want one name stand in line here, first come first served. One of them asks the
 //! store; what it got passes from task to task without a request, for a bounded time.
 //!
-//! Whatever is sent to a waiter gives itself back when it is dropped, so a waiter may be cancelled at any moment. Nothing
-//! is sent or dropped while the queue is locked.
+//! Who no longer waits leaves the line at once, and whatever is sent to a waiter gives itself back when it is dropped: so a
+//! waiter may be cancelled at any moment. Nothing is sent or dropped while the queue is locked.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -24,6 +24,8 @@ pub(crate) struct Queue<G, A> {
 
 struct Lines<G, A> {
     of: HashMap<LockName, Line<G, A>>,
+    /// The number of the next who waits: it rises along each line.
+    next: u64,
     /// Nobody waits here any more.
     closed: bool,
 }
@@ -39,7 +41,7 @@ pub(crate) enum Turn<G, A> {
 }
 
 /// What becomes of who comes.
-pub(crate) enum Entry<G, A> {
+pub(crate) enum Entry<'a, G, A> {
     /// Its owner has the lock already.
     Again(Lease),
     /// Another task has the lock, and this one does not wait.
@@ -47,7 +49,7 @@ pub(crate) enum Entry<G, A> {
     /// It asks the store; with a permit the others wait until it got an answer.
     Ask(Option<Permit<G, A>>),
     /// It waits for its turn.
-    Wait(oneshot::Receiver<Turn<G, A>>),
+    Wait(Place<'a, G, A>),
 }
 
 /// What becomes of a guard's lock when the guard goes.
@@ -82,6 +84,7 @@ struct Holding {
 }
 
 struct Waiting<G, A> {
+    number: u64,
     options: LockOptions,
     owner: Option<Owner>,
     turn: oneshot::Sender<Turn<G, A>>,
@@ -110,20 +113,14 @@ impl<G, A> Line<G, A> {
         if self.holding.is_some() || self.asking > 0 {
             return None;
         }
-        let next = self.next()?;
+        let next = self.waiting.pop_front()?;
         self.asking += 1;
         Some(next)
     }
 
-    fn next(&mut self) -> Option<Waiting<G, A>> {
-        self.discard_cancelled();
-        self.waiting.pop_front()
-    }
-
-    fn discard_cancelled(&mut self) {
-        while self.waiting.front().is_some_and(|first| first.turn.is_closed()) {
-            self.waiting.pop_front();
-        }
+    fn give_up(&mut self, number: u64) -> Option<Waiting<G, A>> {
+        let at = self.waiting.binary_search_by_key(&number, |waiting| waiting.number).ok()?;
+        self.waiting.remove(at)
     }
 
     /// The lock has a holder. The owner's other tasks have it as well.
@@ -147,7 +144,7 @@ impl<G, A> Line<G, A> {
 
 impl<G, A> Queue<G, A> {
     pub(crate) fn new(telemetry: Telemetry) -> Self {
-        Self { lines: Mutex::new(Lines { of: HashMap::new(), closed: false }), telemetry }
+        Self { lines: Mutex::new(Lines { of: HashMap::new(), next: 0, closed: false }), telemetry }
     }
 
     /// Sends everybody away who waits, and whoever comes later to wait: what they were to be told is dropped.
@@ -175,11 +172,11 @@ impl<G, A> Queue<G, A> {
     }
 
     /// Somebody comes who wants the lock.
-    pub(crate) fn enter(self: &Arc<Self>, name: &LockName, wish: Wish<'_>) -> Entry<G, A> {
+    pub(crate) fn enter<'a>(self: &'a Arc<Self>, name: &'a LockName, wish: Wish<'_>) -> Entry<'a, G, A> {
         // Whoever is to be fair to other processes stands in the store's line at once.
         let alone = !wish.waits || wish.options.fair;
-        let mut lines = self.lines();
-        let closed = lines.closed;
+        let mut guard = self.lines();
+        let lines = &mut *guard;
         let Some(line) = lines.of.get_mut(name) else {
             if alone {
                 return Entry::Ask(None);
@@ -204,15 +201,18 @@ impl<G, A> Queue<G, A> {
             return Entry::Ask(None);
         }
         let (turn, told) = oneshot::channel();
-        if closed {
-            return Entry::Wait(told);
+        let number = lines.next;
+        let place = Place { queue: self, name, number, told, is_over: false };
+        if lines.closed {
+            return Entry::Wait(place);
         }
+        lines.next += 1;
         let _counted = self.telemetry.waiting();
-        line.waiting.push_back(Waiting { options: *wish.options, owner: wish.owner.cloned(), turn, _counted });
+        line.waiting.push_back(Waiting { number, options: *wish.options, owner: wish.owner.cloned(), turn, _counted });
         let next = line.promote();
-        drop(lines);
+        drop(guard);
         self.ask(name, next);
-        Entry::Wait(told)
+        Entry::Wait(place)
     }
 
     /// The store granted the lock to who asked.
@@ -244,7 +244,6 @@ impl<G, A> Queue<G, A> {
                 holding.guards -= 1;
                 return Some(Left::Kept);
             }
-            line.discard_cancelled();
             if line.asking == 0
                 && line.waiting.front().is_some_and(|first| hold.options.can_share(&first.options))
                 && let Some(turn) = hold.hand_over()
@@ -286,7 +285,6 @@ impl<G, A> Queue<G, A> {
     /// Who asked the store gives up: the first in line goes on with it. Gives it back if nobody can.
     pub(crate) fn pass_on(&self, name: &LockName, options: &LockOptions, asking: A) -> Option<A> {
         let next = self.in_line(name, |line| {
-            line.discard_cancelled();
             let shares = line.waiting.front().is_some_and(|first| options.can_share(&first.options));
             if shares { line.waiting.pop_front() } else { None }
         });
@@ -339,7 +337,37 @@ fn give<G, A>(to: impl IntoIterator<Item = Waiting<G, A>>, lease: &Lease, guard:
 
 impl<G, A> fmt::Debug for Queue<G, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queue").field("names", &self.lines().of.len()).finish()
+        let lines = self.lines();
+        let waiting: usize = lines.of.values().map(|line| line.waiting.len()).sum();
+        f.debug_struct("Queue").field("names", &lines.of.len()).field("waiting", &waiting).finish()
+    }
+}
+
+/// A place in the line of a name. Dropped, it is given up.
+pub(crate) struct Place<'a, G, A> {
+    queue: &'a Queue<G, A>,
+    name: &'a LockName,
+    number: u64,
+    told: oneshot::Receiver<Turn<G, A>>,
+    /// It is nobody's place any more.
+    is_over: bool,
+}
+
+impl<G, A> Place<'_, G, A> {
+    /// Waits for its turn. `None` if it was sent away without one.
+    pub(crate) async fn turn(mut self) -> Option<Turn<G, A>> {
+        let turn = (&mut self.told).await;
+        self.is_over = true;
+        turn.ok()
+    }
+}
+
+impl<G, A> Drop for Place<'_, G, A> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let left = self.queue.in_line(self.name, |line| line.give_up(self.number));
+            drop(left);
+        }
     }
 }
 
