@@ -16,6 +16,10 @@ use crate::sync::{Mutex, MutexGuard, PoisonError};
 use crate::telemetry::{self, Telemetry};
 use crate::{Holder, Lease, LockName, Owner};
 
+mod place;
+
+pub(crate) use place::{Permit, Place};
+
 /// The lines of all names. `G` is a guard, `A` an acquisition that asks the store.
 pub(crate) struct Queue<G, A> {
     lines: Mutex<Lines<G, A>>,
@@ -340,64 +344,5 @@ impl<G, A> fmt::Debug for Queue<G, A> {
         let lines = self.lines();
         let waiting: usize = lines.of.values().map(|line| line.waiting.len()).sum();
         f.debug_struct("Queue").field("names", &lines.of.len()).field("waiting", &waiting).finish()
-    }
-}
-
-/// A place in the line of a name. Dropped, it is given up.
-pub(crate) struct Place<'a, G, A> {
-    queue: &'a Queue<G, A>,
-    name: &'a LockName,
-    number: u64,
-    told: oneshot::Receiver<Turn<G, A>>,
-    /// It is nobody's place any more.
-    is_over: bool,
-}
-
-impl<G, A> Place<'_, G, A> {
-    /// Waits for its turn. `None` if it was sent away without one.
-    pub(crate) async fn turn(mut self) -> Option<Turn<G, A>> {
-        let turn = (&mut self.told).await;
-        self.is_over = true;
-        turn.ok()
-    }
-}
-
-impl<G, A> Drop for Place<'_, G, A> {
-    fn drop(&mut self) {
-        if !self.is_over {
-            let left = self.queue.in_line(self.name, |line| line.give_up(self.number));
-            drop(left);
-        }
-    }
-}
-
-/// The right to ask the store while others wait for the answer. Dropped without one, it goes to the next.
-pub(crate) struct Permit<G, A> {
-    queue: Option<Arc<Queue<G, A>>>,
-    name: LockName,
-}
-
-impl<G, A> Permit<G, A> {
-    fn new(queue: &Arc<Queue<G, A>>, name: &LockName) -> Self {
-        Self { queue: Some(Arc::clone(queue)), name: name.clone() }
-    }
-
-    fn used(mut self) {
-        self.queue = None;
-    }
-
-    /// The store failed.
-    pub(crate) fn failed(mut self) {
-        if let Some(queue) = self.queue.take() {
-            queue.stop_asking(&self.name, true);
-        }
-    }
-}
-
-impl<G, A> Drop for Permit<G, A> {
-    fn drop(&mut self) {
-        if let Some(queue) = self.queue.take() {
-            queue.stop_asking(&self.name, false);
-        }
     }
 }
