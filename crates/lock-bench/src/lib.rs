@@ -4,11 +4,13 @@
 #![warn(missing_docs)]
 
 pub mod contended;
+pub mod kept;
 pub mod memory;
 mod peers;
 pub mod queue;
 pub mod redis;
 pub mod sqlite;
+mod tasks;
 
 use std::time::{Duration, Instant};
 

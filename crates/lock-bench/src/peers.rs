@@ -12,7 +12,7 @@ use rslock::LockManager;
 use rustix::fs::{FlockOperation, flock};
 
 /// The one name that all want.
-const NAME: &str = "bench";
+pub(crate) const NAME: &str = "bench";
 
 /// Long enough for any run.
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
