@@ -45,6 +45,9 @@ fn main() -> ExitCode {
     if wanted("redis-queue-many-names") {
         figures.push(threads.block_on(queue::many_names(15, second)));
     }
+    if wanted("every-store-queue") {
+        figures.extend(threads.block_on(queue::every_store(folder.path(), 5, second)));
+    }
     if wanted("redis-queue-another-process") {
         figures.push(threads.block_on(queue::another_process(5, second * 2)));
     }

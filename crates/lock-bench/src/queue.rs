@@ -2,11 +2,13 @@
 //! that passes from task to task while one lock in the store is kept.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use lock_core::{Locks, Unlocked};
 use lock_redis::RedisLock;
+use lock_sql::SqliteLock;
 use test_servers::RedisServer;
 use tokio::sync::oneshot;
 
@@ -107,6 +109,26 @@ pub async fn another_process(rounds: usize, each: Duration) -> Figure {
         bounds.push(p99.as_secs_f64() / 0.010);
     }
     Figure::at_most("redis: 64 tasks and another process, p99 of its wait / 10 ms", bounds, 3.0)
+}
+
+/// 64 tasks on one name, over each other store against Redis: the queue is the same.
+pub async fn every_store(folder: &Path, rounds: usize, each: Duration) -> Vec<Figure> {
+    let server = RedisServer::start();
+    let redis = connect(&server).await;
+    let file = folder.join("queue.db");
+    let sqlite = SqliteLock::open(&file, "bench").await.expect("a file");
+    let mut figures = Vec::new();
+    for (store, locks) in [("sqlite", Locks::new(Arc::new(sqlite)))] {
+        let mut ratios = Vec::new();
+        for _ in 0..rounds {
+            let base = contend(&redis, "one", each).await.rate;
+            let ours = contend(&locks, "one", each).await.rate;
+            println!("    {TASKS} tasks, one name: {store} {ours:.0}/s, redis {base:.0}/s");
+            ratios.push(ours / base);
+        }
+        figures.push(Figure::at_least(format!("{store}: {TASKS} tasks on one name, rate / redis"), ratios, 0.1));
+    }
+    figures
 }
 
 /// 64 tasks on one name, with an empty section.
