@@ -2,14 +2,18 @@
 
 use std::process::Command;
 
-/// Programs (and one file) that the tests need, and the Debian packages that have them.
-const NEEDED: [(&str, &str); 6] = [
+/// Programs (and some files) that the tests need, and the Debian packages that have them.
+const NEEDED: [(&str, &str); 10] = [
     ("sh", "dash"),
     ("cc", "gcc"),
     ("setsid", "util-linux"),
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
     ("/usr/lib/python3/dist-packages/redis/lock.py", "python3-redis"),
+    ("java", "default-jre-headless"),
+    ("/usr/share/java/zookeeper.jar", "libzookeeper-java"),
+    ("/usr/share/java/curator-recipes.jar", "libcurator-recipes-java"),
+    ("/usr/lib/python3/dist-packages/kazoo/recipe/lock.py", "python3-kazoo"),
 ];
 
 /// The stores that the test command tortures: long enough for some hundred stops and kills.

@@ -5,6 +5,8 @@
 
 mod proxy;
 mod redis;
+mod zookeeper;
 
 pub use proxy::Proxy;
 pub use redis::RedisServer;
+pub use zookeeper::ZookeeperServers;
