@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::stream::BoxStream;
 use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Instant, ListQuery,
-    LockName, LockStatus, Page, Renewal, Result, Unlocked,
+    LockName, LockStatus, Notice, Page, Renewal, Result, Unlocked,
 };
 use tokio::sync::watch;
 
@@ -189,6 +190,10 @@ impl DistributedLock for Faulty {
 
     async fn doctor(&self) -> Result<Vec<Finding>> {
         self.0.inner.doctor().await
+    }
+
+    fn notices(&self) -> BoxStream<'static, Notice> {
+        self.0.inner.notices()
     }
 
     async fn close(&self) -> Result<()> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::stream::{self, BoxStream, StreamExt};
 
 use crate::{Claim, Clock, Instant, LockName, OwnerId, Result, StoreToken};
 
@@ -84,6 +85,12 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     /// Settings of the store that void a promise.
     async fn doctor(&self) -> Result<Vec<Finding>>;
 
+    /// What the store says of claims without being asked, from now on. A store that says nothing has a stream without items.
+    /// What is missed costs no safety: renewals tell it too.
+    fn notices(&self) -> BoxStream<'static, Notice> {
+        stream::pending().boxed()
+    }
+
     /// Closes connections. Later calls may fail with [`ErrorKind::Closed`](crate::ErrorKind::Closed).
     async fn close(&self) -> Result<()>;
 }
@@ -134,6 +141,15 @@ pub enum Renewal {
     },
     /// Not held any more. Final.
     NotHeld,
+}
+
+/// What a store says of a claim without being asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// The owner holds its lock not any more. Final.
+    NotHeld(OwnerId),
+    /// The connection over which the owner's lease is renewed broke.
+    AtRisk(OwnerId),
 }
 
 /// The answer to a release.

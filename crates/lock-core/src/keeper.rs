@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use futures_util::stream::{BoxStream, FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
 
 use crate::lease::{End, Shared as Lease, Term, margin};
 use crate::worker::Worker;
-use crate::{Clock, DistributedLock, Error, ErrorKind, Instant, Renewal, Result};
+use crate::{Clock, DistributedLock, Error, ErrorKind, Instant, Notice, Renewal, Result};
 
 /// What is due this soon goes into the batch that leaves now.
 const SLACK: Duration = Duration::from_millis(20);
@@ -83,7 +83,7 @@ impl Keeper {
 
     /// Watches over a lease that holds until `until`, from now on.
     pub(crate) fn keep(&self, lease: &Arc<Lease>, until: Instant, now: Instant) {
-        self.worker.ensure(|| run(Arc::clone(&self.shared)));
+        self.worker.ensure(|| run(Arc::clone(&self.shared), self.shared.backend.notices()));
         self.shared.schedule(lease, until, now);
     }
 
@@ -171,17 +171,39 @@ impl Shared {
                     self.state().remove(lease.id);
                 }
                 failed => {
-                    lease.risk();
                     let error = failed.and_then(Result::err).unwrap_or_else(|| {
                         Error::new(ErrorKind::Unknown, "the backend gave fewer answers than it got claims")
                     });
                     tracing::warn!(name = %lease.claim.name, owner = %lease.claim.owner, ?error, "renewal failed");
-                    let pause = (lease.claim.lease / 20).clamp(Duration::from_millis(10), Duration::from_secs(1));
-                    if let Some(until) = lease.until(now) {
-                        self.insert(&lease, (now + pause).min(until), true);
-                    }
+                    self.doubt(&lease, now);
                 }
             }
+        }
+    }
+
+    /// It is at risk, and its renewal is tried soon.
+    fn doubt(&self, lease: &Arc<Lease>, now: Instant) {
+        lease.risk();
+        let pause = (lease.claim.lease / 20).clamp(Duration::from_millis(10), Duration::from_secs(1));
+        if let Some(until) = lease.until(now) {
+            self.insert(lease, (now + pause).min(until), true);
+        }
+    }
+
+    /// The store said something unasked.
+    fn hear(&self, notice: &Notice) {
+        let (Notice::NotHeld(owner) | Notice::AtRisk(owner)) = notice;
+        let kept =
+            self.state().leases.values().map(|entry| &entry.lease).find(|lease| lease.claim.owner == *owner).cloned();
+        let Some(lease) = kept else { return };
+        match notice {
+            Notice::NotHeld(_) => {
+                lease.end(End::NotHeld);
+                self.state().remove(lease.id);
+            }
+            // Nothing renews it: its time goes on.
+            Notice::AtRisk(_) if lease.term == Term::Fixed => {}
+            Notice::AtRisk(_) => self.doubt(&lease, self.clock.now()),
         }
     }
 
@@ -204,7 +226,7 @@ impl Shared {
     }
 }
 
-async fn run(shared: Arc<Shared>) {
+async fn run(shared: Arc<Shared>, mut notices: BoxStream<'static, Notice>) {
     let process = std::process::id();
     let mut on_their_way = FuturesUnordered::new();
     loop {
@@ -226,6 +248,7 @@ async fn run(shared: Arc<Shared>) {
         };
         tokio::select! {
             Some((batch, answers)) = on_their_way.next() => shared.apply(batch, answers),
+            Some(notice) = notices.next() => shared.hear(&notice),
             () = shared.wake.notified() => {}
             () = sleep_until(&*shared.clock, next) => {}
         }

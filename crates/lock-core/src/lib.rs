@@ -58,7 +58,8 @@ mod url;
 mod worker;
 
 pub use backend::{
-    Capabilities, DistributedLock, Finding, Grant, Holder, ListQuery, LockStatus, Page, Renewal, Scope, Unlocked,
+    Capabilities, DistributedLock, Finding, Grant, Holder, ListQuery, LockStatus, Notice, Page, Renewal, Scope,
+    Unlocked,
 };
 pub use claim::{Claim, OwnerId};
 pub use clock::{Clock, Instant, ManualClock, SystemClock};

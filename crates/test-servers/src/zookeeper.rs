@@ -176,6 +176,8 @@ fn configure(folder: &Path, ports: &[[u16; 3]], number: usize, options: &[String
     let mut config = format!("tickTime={tick}\nmaxSessionTimeout=3600000\nclientPortAddress=127.0.0.1\n");
     config += &format!("dataDir={}\nclientPort={port}\nadmin.enableServer=false\n", home.display());
     config += "4lw.commands.whitelist=*\nmaxClientCnxns=0\ninitLimit=20\nsyncLimit=8\n";
+    // A process that is killed loses nothing by it, only a machine would.
+    config += "forceSync=no\n";
     if ports.len() > 1 {
         for (number, [_, quorum, election]) in ports.iter().enumerate() {
             // Writing to a string cannot fail.

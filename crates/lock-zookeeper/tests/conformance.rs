@@ -1,0 +1,5 @@
+//! The suite on one real server, behind a proxy.
+
+mod harness;
+
+conformance_tests::suite!(harness::ZookeeperHarness { name: "zookeeper", servers: 1 });
