@@ -17,7 +17,7 @@ const NEEDED: [(&str, &str); 10] = [
 ];
 
 /// The stores that the test command tortures: long enough for some hundred stops and kills.
-const TORTURED: [&str; 2] = ["sqlite", "redis"];
+const TORTURED: [&str; 3] = ["sqlite", "redis", "zookeeper"];
 
 pub(crate) fn run() -> Result<(), String> {
     set_up()?;

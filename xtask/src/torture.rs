@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use clap::Args;
 use conformance_tests::torture::{self, TortureOptions};
-use test_servers::RedisServer;
+use test_servers::{RedisServer, ZookeeperServers};
 
 /// What to torture, and how.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The backend, `sqlite` or `redis`, on a store made for this; or the URL of a store.
+    /// The backend, `sqlite`, `redis` or `zookeeper`, on a store made for this; or the URL of a store.
     backend: String,
     /// For how long.
     #[arg(long, default_value_t = 1.0)]
@@ -24,12 +24,13 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
-    let mut server = None;
+    let (mut server, mut servers) = (None, None);
     let url = match options.backend.as_str() {
         "sqlite" => format!("sqlite:{}", folder.path().join("locks.db").display()),
         "redis" => server.insert(RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"])).url(),
+        "zookeeper" => servers.insert(ZookeeperServers::start_with(3, &[])).url(),
         url if url.contains(':') => url.to_owned(),
-        other => return Err(format!("{other:?} cannot be tortured: name sqlite, redis, or a URL")),
+        other => return Err(format!("{other:?} cannot be tortured: name sqlite, redis, zookeeper, or a URL")),
     };
     let minutes = Duration::try_from_secs_f64(options.minutes * 60.0).map_err(|error| format!("--minutes: {error}"))?;
     let mut torture = TortureOptions::new(url);

@@ -122,7 +122,7 @@ fn with_tls(_: Connector, _: &Tls) -> Result<Connector> {
 
 #[cfg(not(all(feature = "tls", feature = "sasl")))]
 fn not_built_in(feature: &str) -> Error {
-    let message = format!("this is not built in: switch on the feature {feature:?} of lock-zookeeper");
+    let message = format!("this is not built in: switch on the cargo feature \"zookeeper-{feature}\"");
     Error::new(ErrorKind::Unsupported, message)
 }
 
