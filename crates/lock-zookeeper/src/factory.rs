@@ -105,14 +105,13 @@ fn with_sasl(_: Connector, _: &str, _: &str) -> Result<Connector> {
 
 #[cfg(feature = "tls")]
 fn with_tls(connector: Connector, tls: &Tls) -> Result<Connector> {
-    use zookeeper_client::{TlsCa, TlsCerts, TlsIdentity, TlsOptions};
     let unusable =
         |error: ZkError| Error::new(ErrorKind::Invalid, "the certificates cannot be used").with_source(error);
-    let mut certs = TlsCerts::builder().with_ca(TlsCa::from_pem(&tls.ca).map_err(unusable)?);
+    let mut options = zookeeper_client::TlsOptions::new().with_pem_ca(&tls.ca).map_err(unusable)?;
     if let Some((cert, key)) = &tls.identity {
-        certs = certs.with_identity(TlsIdentity::from_pem(cert, key).map_err(unusable)?);
+        options = options.with_pem_identity(cert, key).map_err(unusable)?;
     }
-    Ok(connector.with_tls(TlsOptions::new(certs.build().map_err(unusable)?)))
+    Ok(connector.with_tls(options))
 }
 
 #[cfg(not(feature = "tls"))]

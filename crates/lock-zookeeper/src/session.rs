@@ -17,6 +17,9 @@ use zookeeper_client::{Client, CreateMode, Error as ZkError, SessionInfo, Sessio
 use crate::error;
 use crate::factory::Settings;
 
+/// The pause before the servers are tried again.
+const PAUSE: Duration = Duration::from_millis(100);
+
 pub(crate) struct Session {
     pub(crate) settings: Arc<Settings>,
     client: Mutex<Option<Arc<Client>>>,
@@ -95,13 +98,22 @@ impl Session {
     /// A new session that is to last so long. `shortest` is the shortest that the servers are known to give: two ticks.
     pub(crate) async fn connect(settings: Arc<Settings>, lasts: Duration, shortest: Option<Duration>) -> Result<Self> {
         let silence = silence(lasts, settings.timeout);
-        let connector = settings.connector()?.with_session_timeout(lasts).with_connection_timeout(silence);
-        let connecting = settings.open(connector.with_fail_eagerly());
-        let client = match tokio::time::timeout(settings.timeout, connecting).await {
-            Ok(Ok(client)) => client,
-            Ok(Err(error)) => return Err(error::of_connecting(&settings.servers, error)),
-            Err(_) => return Err(error::unreachable(&settings.servers)),
+        // The client crate tries each server once; one that is about to start, or slow, is tried again.
+        let connecting = async {
+            loop {
+                let connector = settings.connector()?.with_session_timeout(lasts).with_connection_timeout(silence);
+                match settings
+                    .open(connector.with_fail_eagerly())
+                    .await
+                    .map_err(|e| error::of_connecting(&settings.servers, e))
+                {
+                    Err(error) if error.kind() == ErrorKind::Unavailable => tokio::time::sleep(PAUSE).await,
+                    answer => return answer,
+                }
+            }
         };
+        let client = tokio::time::timeout(settings.timeout, connecting).await;
+        let client = client.unwrap_or_else(|_| Err(error::unreachable(&settings.servers)))?;
         let lasts = client.session_timeout();
         let silence = if silence > lasts * 3 / 5 { lasts * 2 / 5 } else { silence };
         Ok(Self {

@@ -108,9 +108,13 @@ impl Sessions {
         Ok(session)
     }
 
-    /// The session to look with.
+    /// A session to look with: the longest lets a busy server take its time.
     pub(crate) async fn any(&self) -> Result<Arc<Session>> {
-        self.of(self.shortest).await
+        let longest = self.state().live.values().rfind(|live| live.is_alive()).map(|live| Arc::clone(&live.session));
+        match longest {
+            Some(session) => Ok(session),
+            None => self.of(self.shortest).await,
+        }
     }
 
     /// Those in which something is known of a claim of this owner.

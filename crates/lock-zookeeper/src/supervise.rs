@@ -172,3 +172,34 @@ async fn bury(session: &Session) {
 fn is_over(state: SessionState) -> bool {
     matches!(state, SessionState::Expired | SessionState::AuthFailed | SessionState::Closed)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ZookeeperLock;
+    use lock_core::{Claim, DistributedLock, LockName, Unlocked};
+    use test_servers::ZookeeperServers;
+
+    /// 40. The servers end the holder's session, by another client that has its password: told at once, and the next
+    /// acquisition has a session of its own.
+    #[tokio::test]
+    async fn a_session_that_the_servers_end_is_lost_at_once() {
+        let servers = ZookeeperServers::start();
+        let lock = ZookeeperLock::connect(&servers.url(), "oarlock").await.unwrap();
+        let notices = lock.notices();
+        let claim =
+            |owner| Claim::new(LockName::new("x").unwrap(), OwnerId::from_store(owner), Duration::from_secs(300));
+        let held = claim("holder");
+        let before = lock.try_lock(&held).await.unwrap().unwrap();
+        let session = lock.sessions.with_claim(&held.owner).pop().unwrap();
+        let other = session.settings.connector().unwrap().with_session(session.info.clone());
+        drop(session.settings.open(other).await.unwrap());
+        // Its connection breaks first.
+        let mut told = std::pin::pin!(notices.filter(|told| std::future::ready(matches!(told, Notice::NotHeld(_)))));
+        let told = tokio::time::timeout(Duration::from_secs(20), told.next()).await.unwrap().unwrap();
+        assert_eq!(told, Notice::NotHeld(held.owner.clone()));
+        assert_eq!(lock.unlock(&held).await.unwrap(), Unlocked::NotHeld);
+        let again = lock.try_lock(&claim("next")).await.unwrap().unwrap();
+        assert!(again.token > before.token);
+    }
+}

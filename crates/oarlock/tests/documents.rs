@@ -30,7 +30,7 @@ async fn redis_is_here_and_says_what_of_it_is_not() {
 async fn zookeeper_is_here() {
     assert!(README.contains("| `zookeeper://h1,h2,h3` | hosts | here"));
     for scheme in ["zookeeper", "zk"] {
-        let error = oarlock::connect(&format!("{scheme}://127.0.0.1:1")).await.unwrap_err();
+        let error = oarlock::connect(&format!("{scheme}://127.0.0.1:1?timeout=200ms")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     }
 }

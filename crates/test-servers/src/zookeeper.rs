@@ -11,6 +11,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
+use crate::Proxy;
+
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(40);
 
@@ -39,6 +41,8 @@ pub struct ZookeeperServers {
     folder: TempDir,
     options: Vec<String>,
     servers: Vec<Server>,
+    /// By which the server of the row follows the server of the column.
+    links: Vec<Vec<Proxy>>,
 }
 
 #[derive(Debug)]
@@ -60,11 +64,14 @@ impl ZookeeperServers {
         for _ in 0..5 {
             let folder = tempfile::tempdir().expect("a temporary folder");
             let ports: Vec<_> = (0..count).map(|_| [(); 3].map(|()| free_port())).collect();
-            for number in 0..count {
-                configure(folder.path(), &ports, number, &options);
+            let to_all =
+                |_| ports.iter().map(|[_, quorum, _]| Proxy::new((Ipv4Addr::LOCALHOST, *quorum).into())).collect();
+            let links: Vec<Vec<Proxy>> = (0..count).map(to_all).collect();
+            for (number, links) in links.iter().enumerate() {
+                configure(folder.path(), &ports, links, number, &options);
             }
             let servers = ports.iter().enumerate().map(|(number, [port, ..])| spawn(folder.path(), number, *port));
-            let mut servers = Self { servers: servers.collect(), folder, options: options.clone() };
+            let mut servers = Self { servers: servers.collect(), folder, options: options.clone(), links };
             if servers.wait() {
                 return servers;
             }
@@ -97,6 +104,16 @@ impl ZookeeperServers {
     /// What a server answers to a command in four letters.
     pub fn ask(&self, number: usize, command: &str) -> Option<String> {
         ask(self.servers[number].port, command)
+    }
+
+    /// From now on nothing goes between a follower and whoever leads; its clients reach it.
+    pub fn cut(&self, number: usize) {
+        self.links[number].iter().for_each(Proxy::hold);
+    }
+
+    /// What was held between a follower and its leader goes on.
+    pub fn heal(&self, number: usize) {
+        self.links[number].iter().for_each(Proxy::forward);
     }
 
     /// `kill -9`.
@@ -169,7 +186,7 @@ fn home(folder: &Path, number: usize) -> PathBuf {
     folder.join(number.to_string())
 }
 
-fn configure(folder: &Path, ports: &[[u16; 3]], number: usize, options: &[String]) {
+fn configure(folder: &Path, ports: &[[u16; 3]], links: &[Proxy], number: usize, options: &[String]) {
     let home = home(folder, number);
     std::fs::create_dir(&home).expect("a folder");
     let (tick, port) = (TICK.as_millis(), ports[number][0]);
@@ -179,9 +196,10 @@ fn configure(folder: &Path, ports: &[[u16; 3]], number: usize, options: &[String
     // A process that is killed loses nothing by it, only a machine would.
     config += "forceSync=no\n";
     if ports.len() > 1 {
-        for (number, [_, quorum, election]) in ports.iter().enumerate() {
+        for (peer, [_, quorum, election]) in ports.iter().enumerate() {
+            let quorum = if peer == number { *quorum } else { links[peer].address().port() };
             // Writing to a string cannot fail.
-            let _ = writeln!(config, "server.{}=127.0.0.1:{quorum}:{election}", number + 1);
+            let _ = writeln!(config, "server.{}=127.0.0.1:{quorum}:{election}", peer + 1);
         }
     }
     config += &options.join("\n");

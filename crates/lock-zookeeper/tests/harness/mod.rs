@@ -10,6 +10,8 @@ use lock_zookeeper::{ZookeeperFactory, ZookeeperLock};
 use test_servers::{Proxy, ZookeeperServers};
 use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 
+use crate::raw::{PERSISTENT, raw};
+
 pub(crate) struct ZookeeperHarness {
     pub(crate) name: &'static str,
     pub(crate) servers: usize,
@@ -57,15 +59,6 @@ impl Harness for ZookeeperHarness {
         let proxies = servers.addresses().into_iter().map(Proxy::new).collect();
         Box::new(ZookeeperStore { path, raw, proxies, _servers: servers })
     }
-}
-
-pub(crate) const PERSISTENT: zookeeper_client::CreateOptions<'static> =
-    CreateMode::Persistent.with_acls(Acls::anyone_all());
-
-/// Past the proxies, by a session that knows nothing of locks.
-pub(crate) async fn raw(servers: &ZookeeperServers) -> Client {
-    let hosts: Vec<_> = servers.addresses().iter().map(ToString::to_string).collect();
-    Client::connector().connect(&hosts.join(",")).await.unwrap()
 }
 
 struct ZookeeperStore {
