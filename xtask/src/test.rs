@@ -10,7 +10,7 @@ const NEEDED: [(&str, &str); 10] = [
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
     ("/usr/lib/python3/dist-packages/redis/lock.py", "python3-redis"),
-    ("java", "default-jre-headless"),
+    ("javac", "default-jdk-headless"),
     ("/usr/share/java/zookeeper.jar", "libzookeeper-java"),
     ("/usr/share/java/curator-recipes.jar", "libcurator-recipes-java"),
     ("/usr/lib/python3/dist-packages/kazoo/recipe/lock.py", "python3-kazoo"),

@@ -76,7 +76,7 @@ impl ZookeeperServers {
                 return servers;
             }
         }
-        panic!("ZooKeeper does not start (Debian's packages default-jre-headless and libzookeeper-java)");
+        panic!("ZooKeeper does not start (Debian's packages default-jdk-headless and libzookeeper-java)");
     }
 
     /// Where each server listens.
@@ -214,7 +214,7 @@ fn spawn(folder: &Path, number: usize, port: u16) -> Server {
     java.args(["-cp", &jars.join(":"), "org.apache.zookeeper.server.quorum.QuorumPeerMain"]);
     java.arg(home(folder, number).join("zoo.cfg")).current_dir(folder);
     java.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let child = java.spawn().expect("java is installed (Debian's package default-jre-headless)");
+    let child = java.spawn().expect("java is installed (Debian's package default-jdk-headless)");
     Server { port, child }
 }
 

@@ -1,4 +1,5 @@
 //! The client crate without a lock, for what tests do by other means than ours.
+#![allow(dead_code, reason = "each test program uses its own part")]
 
 use test_servers::ZookeeperServers;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions};
