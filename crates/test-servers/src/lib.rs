@@ -4,6 +4,8 @@
 #![warn(missing_docs)]
 
 mod redis;
+mod zookeeper;
 
 pub use conformance_tests::Proxy;
 pub use redis::RedisServer;
+pub use zookeeper::ZookeeperServers;
