@@ -7,6 +7,7 @@ pub mod contended;
 pub mod memory;
 pub mod redis;
 pub mod sqlite;
+pub mod zookeeper;
 
 use std::time::{Duration, Instant};
 
