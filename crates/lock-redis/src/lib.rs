@@ -271,10 +271,13 @@ impl DistributedLock for RedisLock {
             match waiting.news().await {
                 // Handed over: whether the replicas have it is another question, and goes with this one.
                 News::Granted { .. } if self.client.replicas > 0 => {}
+                // Older than the answer that another has it: that grant is over. Or the server's clock was set, and it
+                // will say so.
+                News::Granted { at, .. } if at < now => {}
                 News::Granted { token, at, arrived } => {
                     // By the server's clock this long after it saw our request, so on ours no sooner than that after we
                     // sent it. Should that clock have been set, it was granted before we heard of it in any case.
-                    let earliest = sent + Duration::from_micros(at.saturating_sub(now));
+                    let earliest = sent + Duration::from_micros(at - now);
                     let valid_until = earliest.min(arrived) + claim.lease.min(ENDLESS);
                     return Ok(Grant { token: StoreToken::new(token)?, valid_until });
                 }
