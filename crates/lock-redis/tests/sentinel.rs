@@ -130,7 +130,8 @@ async fn redis_old_primary_resumes_guarded() {
     group.primary.resume();
     for round in 0..20 {
         let error = direct.try_lock(&claim("x", &format!("owner {round}"))).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+        // Unknown, if it is made a replica while a grant waits for one, or refuses to take that back.
+        assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{error:?}");
     }
     assert!(direct.doctor().await.unwrap().iter().all(|finding| !finding.setting.starts_with("min-replicas")));
 }
