@@ -29,6 +29,8 @@ enum Deleted {
 pub(crate) async fn release(session: &Session, owner: &OwnerId) -> Result<Unlocked> {
     let Some(claimed) = session.claimed(owner) else { return Ok(Unlocked::NotHeld) };
     session.update(owner, |claimed| claimed.ending = true);
+    // What became of the node then says nothing new.
+    let late = claimed.hold.is_some_and(|hold| session.now() >= hold.ends);
     let mut sent = false;
     let deleting = delete(session, owner, &claimed, &mut sent);
     let deleted = match tokio::time::timeout(session.settings.timeout, deleting).await {
@@ -48,6 +50,7 @@ pub(crate) async fn release(session: &Session, owner: &OwnerId) -> Result<Unlock
     match deleted {
         Deleted::Now => Ok(Unlocked::Released),
         Deleted::NotThere => Ok(Unlocked::NotHeld),
+        Deleted::Somehow if late => Ok(Unlocked::NotHeld),
         Deleted::Somehow => Err(error::of_request(ZkError::ConnectionLoss)),
     }
 }

@@ -155,17 +155,23 @@ impl Session {
         client.clone().ok_or(ZkError::ClientClosed)
     }
 
-    /// The same, once it is connected: what is asked before that would only wait.
+    /// The same, once it is connected: what is asked before that would only wait, or fail at once.
     ///
     /// # Errors
     /// Nothing was asked.
     pub(crate) async fn connected(&self) -> Result<Arc<Client>> {
         let unreachable = || error::unreachable(&self.settings.servers);
-        let client = self.client().map_err(|_| closed())?;
-        let mut states = client.state_watcher();
-        if states.state() == SessionState::Disconnected {
-            let connecting = async { while states.changed().await == SessionState::Disconnected {} };
-            tokio::time::timeout(self.settings.timeout, connecting).await.map_err(|_| unreachable())?;
+        let connecting = tokio::time::timeout(self.settings.timeout, self.connection()).await;
+        connecting.map_err(|_| unreachable())?.map_err(|_| closed())
+    }
+
+    async fn connection(&self) -> Result<Arc<Client>, ZkError> {
+        let client = self.client()?;
+        if client.state() == SessionState::Disconnected {
+            let mut states = client.state_watcher();
+            while states.peek_state() == SessionState::Disconnected {
+                states.changed().await;
+            }
         }
         Ok(client)
     }
@@ -187,7 +193,7 @@ impl Session {
     {
         let asking = async {
             loop {
-                match request(self.client()?).await {
+                match request(self.connection().await?).await {
                     Err(ZkError::ConnectionLoss | ZkError::Custom(_)) => self.doubt(),
                     answer => return answer,
                 }

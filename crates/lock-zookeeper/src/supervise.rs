@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use lock_core::{Notice, OwnerId};
+use lock_core::{Instant, Notice, OwnerId};
 use tokio::sync::broadcast;
-use zookeeper_client::{Client, Error as ZkError, EventType, SessionState};
+use zookeeper_client::{Client, Error as ZkError, EventType, SessionState, StateWatcher};
 
 use crate::release;
 use crate::session::{Life, Session, is_over};
@@ -28,35 +28,30 @@ type Errands = FuturesUnordered<BoxFuture<'static, Option<OwnerId>>>;
 
 /// Runs until the session is over and nothing of it is left on the servers.
 pub(crate) async fn supervise(session: Arc<Session>, notices: broadcast::Sender<Notice>) {
-    serve(&session, &notices).await;
-    session.close();
-    let held: Vec<_> = {
-        let state = session.state();
-        // Under the lock, so that no claim comes in unseen.
-        session.life.send_replace(Life::Over);
-        state.claims.iter().filter(|(_, claimed)| claimed.hold.is_some()).map(|(owner, _)| owner.clone()).collect()
-    };
-    for owner in held {
-        // It fails if nobody listens.
-        let _ = notices.send(Notice::NotHeld(owner));
+    if let Ok(client) = session.client() {
+        let mut states = client.state_watcher();
+        // Kept here, it would keep the session open.
+        drop(client);
+        serve(&session, &mut states, &notices).await;
+        end_here(&session, &notices);
+        // Where the servers do not answer, there is another way.
+        let _ = tokio::time::timeout(session.settings.timeout, ended(&mut states)).await;
     }
     bury(&session).await;
     session.life.send_replace(Life::Buried);
 }
 
-async fn serve(session: &Arc<Session>, notices: &broadcast::Sender<Notice>) {
-    let Ok(client) = session.client() else { return };
-    let mut states = client.state_watcher();
-    // Kept here, it would keep the session open.
-    drop(client);
+/// Until the session ends, is closed, or was not used for long.
+async fn serve(session: &Arc<Session>, states: &mut StateWatcher, notices: &broadcast::Sender<Notice>) {
     let mut errands = Errands::new();
     let mut used = session.now();
-    loop {
-        let busy = chores(session, &mut errands);
+    let mut asked = None;
+    while session.client().is_ok() {
+        let busy = chores(session, &mut errands, &mut asked);
         if busy {
             used = session.now();
         } else if session.now() >= used + IDLE {
-            session.close();
+            return;
         }
         let pause = if busy { TICK } else { IDLE.min(session.lasts / 6) };
         tokio::select! {
@@ -76,6 +71,30 @@ async fn serve(session: &Arc<Session>, notices: &broadcast::Sender<Notice>) {
     }
 }
 
+/// Nothing is asked over the session from here on, and nothing of it is held.
+fn end_here(session: &Session, notices: &broadcast::Sender<Notice>) {
+    let held: Vec<_> = {
+        let state = session.state();
+        // Under the lock, so that no claim comes in unseen; and first, so that who finds it closed finds it over.
+        session.life.send_replace(Life::Over);
+        state.claims.iter().filter(|(_, claimed)| claimed.hold.is_some()).map(|(owner, _)| owner.clone()).collect()
+    };
+    session.close();
+    for owner in held {
+        // It fails if nobody listens.
+        let _ = notices.send(Notice::NotHeld(owner));
+    }
+}
+
+/// Ends when the client crate has ended a session.
+async fn ended(states: &mut StateWatcher) -> SessionState {
+    let mut state = states.peek_state();
+    while !is_over(state) {
+        state = states.changed().await;
+    }
+    state
+}
+
 fn at_risk(session: &Session, notices: &broadcast::Sender<Notice>) {
     session.doubt();
     for (owner, _) in session.state().claims.iter().filter(|(_, claimed)| claimed.hold.is_some()) {
@@ -83,12 +102,14 @@ fn at_risk(session: &Session, notices: &broadcast::Sender<Notice>) {
     }
 }
 
-/// Starts what is due. Answers whether there are any claims.
-fn chores(session: &Arc<Session>, errands: &mut Errands) -> bool {
+/// Starts what is due. `asked` is when a proof was. Answers whether there are any claims.
+fn chores(session: &Arc<Session>, errands: &mut Errands, asked: &mut Option<Instant>) -> bool {
     let now = session.now();
-    let due = session.proof().is_some_and(|proof| now >= proof + session.lasts / 6) && !session.is_proving();
+    let due = session.proof().is_some_and(|proof| now > proof + session.lasts / 6) && !session.is_proving();
     let mut state = session.state();
-    if due {
+    // One that fails at once is not asked for again at once.
+    if due && asked.is_none_or(|asked| now >= asked + TICK) {
+        *asked = Some(now);
         let session = Arc::clone(session);
         errands.push(Box::pin(async move {
             if let Err(error) = session.prove().await {
@@ -114,7 +135,7 @@ fn chores(session: &Arc<Session>, errands: &mut Errands) -> bool {
 }
 
 /// Releases a hold whose lease is over. The one way that is left if no server does it is to end the session.
-async fn end(session: Arc<Session>, owner: OwnerId, late: lock_core::Instant) -> Option<OwnerId> {
+async fn end(session: Arc<Session>, owner: OwnerId, late: Instant) -> Option<OwnerId> {
     while session.life() == Life::Alive {
         match release::release(&session, &owner).await {
             Ok(_) => break,
@@ -140,6 +161,7 @@ async fn watch(session: Arc<Session>, owner: OwnerId, node: String) -> Option<Ow
         Ok((Some(_), watcher)) => watcher.changed().await.event_type != EventType::Session,
         Ok((None, _)) => true,
         Err(_) => {
+            tokio::time::sleep(TICK).await;
             // Tried again at the next look.
             session.update(&owner, |claimed| claimed.watched = false);
             false
@@ -159,8 +181,9 @@ async fn bury(session: &Session) {
             Ok(Ok(client)) => {
                 let mut states = client.state_watcher();
                 drop(client);
-                let closing = async { while !is_over(states.changed().await) {} };
-                if tokio::time::timeout(settings.timeout, closing).await.is_ok() {
+                let closing = tokio::time::timeout(settings.timeout, ended(&mut states));
+                // Expired it is as well where only the client crate has waited for long enough.
+                if closing.await == Ok(SessionState::Closed) {
                     return;
                 }
             }
@@ -173,9 +196,15 @@ async fn bury(session: &Session) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ZookeeperLock;
-    use lock_core::{Claim, DistributedLock, LockName, Unlocked};
+    use crate::session::beacon;
+    use crate::{ZookeeperLock, ZookeeperOptions};
+    use lock_core::{Claim, DistributedLock, LockName, ManualClock, Unlocked};
     use test_servers::ZookeeperServers;
+    use zookeeper_client::{Acl, AuthId, Permission};
+
+    fn claim(owner: &str) -> Claim {
+        Claim::new(LockName::new("x").unwrap(), OwnerId::from_store(owner), Duration::from_secs(300))
+    }
 
     /// 40. The servers end the holder's session, by another client that has its password: told at once, and the next
     /// acquisition has a session of its own.
@@ -184,8 +213,6 @@ mod tests {
         let servers = ZookeeperServers::start();
         let lock = ZookeeperLock::connect(&servers.url(), "oarlock").await.unwrap();
         let notices = lock.notices();
-        let claim =
-            |owner| Claim::new(LockName::new("x").unwrap(), OwnerId::from_store(owner), Duration::from_secs(300));
         let held = claim("holder");
         let before = lock.try_lock(&held).await.unwrap().unwrap();
         let session = lock.sessions.with_claim(&held.owner).pop().unwrap();
@@ -201,5 +228,60 @@ mod tests {
         assert_eq!(lock.unlock(&held).await.unwrap(), Unlocked::NotHeld);
         let again = lock.try_lock(&claim("next")).await.unwrap().unwrap();
         assert!(again.token > before.token);
+    }
+
+    /// Ends a test that would otherwise never end, where a task keeps its runtime's only thread to itself.
+    fn within_bounds<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send + 'static) {
+        let (done, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(test());
+            done.send(())
+        });
+        ended.recv_timeout(Duration::from_secs(40)).expect("it ends, and without a panic");
+    }
+
+    #[test]
+    fn a_session_that_nobody_uses_ends_and_keeps_nobody_from_running() {
+        within_bounds(async || {
+            let servers = ZookeeperServers::start();
+            let clock = ManualClock::new();
+            let options = ZookeeperOptions::new(&servers.url()).unwrap().with_clock(Arc::new(clock.clone()));
+            let lock = options.connect().await.unwrap();
+            let session = lock.sessions.any().await.unwrap();
+            // The task beside it may not have begun to count.
+            while session.life() == Life::Alive {
+                clock.advance(IDLE);
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            session.reached(Life::Buried).await;
+            assert!(lock.try_lock(&claim("next")).await.unwrap().is_some());
+        });
+    }
+
+    /// Nobody may make the beacon any more: each attempt is answered with a refusal, at once.
+    #[tokio::test]
+    async fn a_proof_that_fails_at_once_is_not_asked_for_again_at_once() {
+        let servers = ZookeeperServers::start();
+        let lock = ZookeeperLock::connect(&servers.url(), "oarlock").await.unwrap();
+        let session = lock.sessions.any().await.unwrap();
+        let name = LockName::new("x").unwrap();
+        let claim = Claim::new(name, OwnerId::from_store("holder"), session.lasts);
+        lock.try_lock(&claim).await.unwrap().unwrap();
+        let client = session.client().unwrap();
+        let folder = session.settings.names.beacons();
+        let rights = [Acl::new(Permission::READ | Permission::DELETE, AuthId::anyone())];
+        client.set_acl(&folder, &rights, None).await.unwrap();
+        client.delete(&beacon(&folder, session.info.id().0), None).await.unwrap();
+        let received = || {
+            let answer = servers.ask(0, "srvr").unwrap();
+            answer.lines().find_map(|line| line.strip_prefix("Received: ")?.parse::<u64>().ok()).unwrap()
+        };
+        tokio::time::sleep(session.lasts / 4).await;
+        let (before, since) = (received(), std::time::Instant::now());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        // Two requests each, and what others ask for.
+        let most = since.elapsed().as_millis() / TICK.as_millis() * 2 + 50;
+        assert!(u128::from(received() - before) < most, "{} requests, at most {most}", received() - before);
     }
 }

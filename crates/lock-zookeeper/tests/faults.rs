@@ -5,8 +5,10 @@ mod raw;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use lock_core::{
-    Claim, Config, DistributedLock, ErrorKind, Instant, LeaseState, LockName, Locks, OwnerId, Registry, Unlocked,
+    Claim, Config, DistributedLock, ErrorKind, Instant, LeaseState, LockName, Locks, Notice, OwnerId, Registry,
+    Unlocked,
 };
 use lock_zookeeper::{ZookeeperFactory, ZookeeperLock, ZookeeperOptions};
 use raw::{PERSISTENT, raw};
@@ -165,7 +167,9 @@ async fn without_a_majority_a_hold_is_lost_by_our_clock() {
     assert!(start.elapsed() <= LEASE);
     tokio::time::sleep(LEASE).await;
     (0..3).for_each(|number| servers.resume(number));
-    let there = locks(&servers.url(), LONG).await;
+    // They have to agree on who leads first.
+    let options = ZookeeperOptions::new(&servers.url()).unwrap().timeout(BOUND);
+    let there = Locks::builder(Arc::new(options.connect().await.unwrap())).lease(LONG).build().unwrap();
     let next = soon("the lock", there.mutex("x").wait(BOUND).lock()).await.unwrap();
     assert!(!guard.is_held() && next.fencing_token() > guard.fencing_token());
     drop(guard);
@@ -309,4 +313,28 @@ async fn what_is_closed_leaves_nothing() {
     let raw = raw(&servers).await;
     assert_eq!(nodes(&raw, "x").await, [""; 0]);
     assert_eq!(lock.try_lock(&claim("x", "b", LONG)).await.unwrap_err().kind(), ErrorKind::Closed);
+}
+
+/// The runtime is gone on which a claim was made, and with it what served its connection: whoever asks on is told so.
+#[test]
+fn what_was_begun_on_a_runtime_that_is_gone_is_bounded() {
+    let servers = ZookeeperServers::start();
+    let proxy = Proxy::new(servers.addresses()[0]);
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let gone = runtime();
+    let options = ZookeeperOptions::new(&format!("zookeeper://{}", proxy.address())).unwrap();
+    let held = claim("x", "holder", LONG);
+    let lock = gone.block_on(async {
+        let lock = options.timeout(Duration::from_secs(1)).connect().await.unwrap();
+        lock.try_lock(&held).await.unwrap().unwrap();
+        let mut notices = lock.notices();
+        proxy.refuse();
+        proxy.reset();
+        assert_eq!(soon("the risk", notices.next()).await, Some(Notice::AtRisk(held.owner.clone())));
+        lock
+    });
+    drop(gone);
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(runtime().block_on(lock.try_lock(&held)).unwrap_err().kind()));
+    assert_eq!(ended.recv_timeout(BOUND).unwrap(), ErrorKind::Unknown);
 }

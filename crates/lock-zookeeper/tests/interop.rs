@@ -92,9 +92,14 @@ for line in sys.stdin:
     }
 }
 
-async fn excludes_and_is_excluded(servers: &ZookeeperServers, mut peer: Peer) {
+async fn client(servers: &ZookeeperServers) -> Locks {
     let lock = Arc::new(ZookeeperLock::connect(&servers.url(), "oarlock").await.unwrap());
-    let locks = Locks::builder(lock).lease(Duration::from_secs(300)).build().unwrap();
+    Locks::builder(lock).lease(Duration::from_secs(300)).build().unwrap()
+}
+
+async fn excludes_and_is_excluded(servers: &ZookeeperServers, mut peer: Peer) {
+    // Two, for the tasks of one client stand in a line of their own, and only the first of them in this.
+    let (locks, others) = (client(servers).await, client(servers).await);
     let raw = raw(servers).await;
     let in_line = async |count: usize| {
         let waiting = async {
@@ -111,7 +116,7 @@ async fn excludes_and_is_excluded(servers: &ZookeeperServers, mut peer: Peer) {
     peer.tell("acquire").await;
     in_line(2).await;
     let waiting = tokio::spawn({
-        let mutex = locks.mutex("job");
+        let mutex = others.mutex("job");
         async move { mutex.lock().await.unwrap() }
     });
     in_line(3).await;

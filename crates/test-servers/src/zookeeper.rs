@@ -252,7 +252,10 @@ fn configure(folder: &Path, ports: &[[u16; 3]], links: &[Proxy], number: usize, 
     let (tick, port) = (TICK.as_millis(), ports[number][0]);
     let mut config = format!("tickTime={tick}\nmaxSessionTimeout=3600000\nclientPortAddress=127.0.0.1\n");
     config += &format!("dataDir={}\nclientPort={port}\nadmin.enableServer=false\n", home.display());
-    config += "4lw.commands.whitelist=*\nmaxClientCnxns=0\ninitLimit=20\nsyncLimit=8\n";
+    config += "4lw.commands.whitelist=*\nmaxClientCnxns=0\nsyncLimit=8\n";
+    // A proxy takes a follower's connection before the new leader listens, and the follower gives it up: so long the
+    // leader waits for it before they vote again.
+    config += "initLimit=4\n";
     // A process that is killed loses nothing by it, only a machine would.
     config += "forceSync=no\n";
     if ports.len() > 1 {
