@@ -2,19 +2,23 @@
 
 use std::process::Command;
 
-/// Programs (and one file) that the tests need, and the Debian packages that have them.
-const NEEDED: [(&str, &str); 6] = [
+/// Programs (and some files) that the tests need, and the Debian packages that have them.
+const NEEDED: [(&str, &str); 10] = [
     ("sh", "dash"),
     ("cc", "gcc"),
     ("setsid", "util-linux"),
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
     ("/usr/lib/python3/dist-packages/redis/lock.py", "python3-redis"),
+    ("javac", "default-jdk-headless"),
+    ("/usr/share/java/zookeeper.jar", "libzookeeper-java"),
+    ("/usr/share/java/curator-recipes.jar", "libcurator-recipes-java"),
+    ("/usr/lib/python3/dist-packages/kazoo/recipe/lock.py", "python3-kazoo"),
 ];
 
 /// What the test command tortures, long enough for many blows; a store that forgets, with what makes it forget.
-const TORTURED: [&[&str]; 3] =
-    [&["sqlite"], &["redis"], &["redis-forgetful", "--faults", "stop,cut,kill-server,restart-server"]];
+const TORTURED: [&[&str]; 4] =
+    [&["sqlite"], &["redis"], &["redis-forgetful", "--faults", "stop,cut,kill-server,restart-server"], &["zookeeper"]];
 
 pub(crate) fn run() -> Result<(), String> {
     set_up()?;

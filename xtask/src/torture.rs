@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use clap::Args;
 use conformance_tests::torture::{self, Blow, Server, Site, TortureOptions};
-use test_servers::RedisServer;
+use test_servers::{RedisServer, ZookeeperServers};
 
 /// What to torture, and how.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The backend on a store made for this: `sqlite`, `redis`, or `redis-forgetful`, which keeps nothing on disk; or
-    /// the URL of a store, of which only the clients are struck.
+    /// The backend on a store made for this: `sqlite`, `redis`, `redis-forgetful`, which keeps nothing on disk, or
+    /// `zookeeper`, three of them; or the URL of a store, of which only the clients are struck.
     backend: String,
     /// For how long.
     #[arg(long, default_value_t = 1.0)]
@@ -40,8 +40,16 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         "sqlite" => Site::at(format!("sqlite:{}", folder.path().join("locks.db").display())),
         "redis" => redis(&["--appendonly", "yes", "--appendfsync", "always"]),
         "redis-forgetful" => redis(&[]),
+        "zookeeper" => Site::of(ZookeeperServers::start_with(3, &[]).apart(), |addresses| {
+            let hosts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+            format!("zookeeper://{}", hosts.join(","))
+        }),
         url if url.contains(':') => Site::at(url),
-        other => return Err(format!("{other:?} cannot be tortured: name sqlite, redis, redis-forgetful, or a URL")),
+        other => {
+            return Err(format!(
+                "{other:?} cannot be tortured: name sqlite, redis, redis-forgetful, zookeeper, or a URL"
+            ));
+        }
     };
     let minutes = Duration::try_from_secs_f64(options.minutes * 60.0).map_err(|error| format!("--minutes: {error}"))?;
     let mut torture = TortureOptions::default();

@@ -11,6 +11,7 @@ pub mod queue;
 pub mod redis;
 pub mod sqlite;
 mod tasks;
+pub mod zookeeper;
 
 use std::time::{Duration, Instant};
 

@@ -7,6 +7,8 @@ pub use lock_core::*;
 pub use lock_redis as redis;
 #[cfg(feature = "sqlite")]
 pub use lock_sql as sql;
+#[cfg(feature = "zookeeper")]
+pub use lock_zookeeper as zookeeper;
 
 // The example in the README is a test.
 #[cfg(doctest)]
@@ -44,6 +46,8 @@ pub fn registry() -> Registry {
     registry.register(lock_redis::RedisFactory);
     #[cfg(feature = "sqlite")]
     registry.register(lock_sql::SqliteFactory);
+    #[cfg(feature = "zookeeper")]
+    registry.register(lock_zookeeper::ZookeeperFactory);
     registry
 }
 

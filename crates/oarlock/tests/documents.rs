@@ -25,9 +25,19 @@ async fn redis_is_here() {
     }
 }
 
+#[cfg(feature = "zookeeper")]
+#[tokio::test]
+async fn zookeeper_is_here() {
+    assert!(README.contains("| `zookeeper://h1,h2,h3` | hosts | here"));
+    for scheme in ["zookeeper", "zk"] {
+        let error = oarlock::connect(&format!("{scheme}://127.0.0.1:1?timeout=200ms")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+}
+
 #[tokio::test]
 async fn the_announced_urls_are_known_and_name_their_feature() {
-    let announced = [("zookeeper", "zookeeper"), ("etcd", "etcd"), ("postgres", "postgres"), ("mysql", "mysql")];
+    let announced = [("etcd", "etcd"), ("postgres", "postgres"), ("mysql", "mysql")];
     for (scheme, feature) in announced {
         let url = format!("{scheme}://host");
         assert!(README.contains(&format!("`{scheme}://…` | hosts | announced")), "{scheme}");

@@ -8,6 +8,7 @@ mod clock;
 mod cluster;
 mod redis;
 mod sentinel;
+mod zookeeper;
 
 pub use certificates::{Authority, Certificate};
 pub use clock::ServerClock;
@@ -15,3 +16,4 @@ pub use cluster::Cluster;
 pub use conformance_tests::Proxy;
 pub use redis::RedisServer;
 pub use sentinel::Sentinels;
+pub use zookeeper::ZookeeperServers;

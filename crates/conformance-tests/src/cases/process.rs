@@ -135,12 +135,13 @@ pub(crate) async fn writer_stopped(ctx: Ctx) {
     backend.try_lock(&held).await.unwrap().unwrap();
     ctx.inject(Fault::HoldRequests).await;
     let free = claim("free", LONG);
-    for error in [
+    let mut errors = vec![
         soon("an error", backend.try_lock(&free)).await.unwrap_err(),
         soon("an error", backend.lock(&free)).await.unwrap_err(),
-        soon("an error", backend.unlock(&held)).await.unwrap_err(),
         soon("an error", backend.renew(std::slice::from_ref(&held))).await.pop().unwrap().unwrap_err(),
-    ] {
+    ];
+    errors.push(soon("an error", backend.unlock(&held)).await.unwrap_err());
+    for error in &errors {
         assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{error}");
     }
     ctx.inject(Fault::ReleaseRequests).await;
@@ -148,7 +149,10 @@ pub(crate) async fn writer_stopped(ctx: Ctx) {
     let mut after = claim("free", LONG);
     after.fair = true;
     soon("a grant", backend.lock(&after)).await.unwrap();
-    assert_eq!(soon("a release", backend.unlock(&held)).await.unwrap(), Unlocked::Released);
+    let released = soon("a release", backend.unlock(&held)).await.unwrap();
+    // The first one, of unknown outcome, may have been done meanwhile.
+    assert!(released == Unlocked::Released || errors[3].kind() == ErrorKind::Unknown);
+    assert_eq!(ctx.store().raw_holder(&held.name).await, None);
 }
 
 /// 81. The store is replaced by an empty one: every hold is lost, and told at its next renewal; new locks exclude those
