@@ -3,8 +3,13 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod mariadb;
+mod postgres;
+mod process;
 mod proxy;
 mod redis;
 
+pub use mariadb::MariaDbServer;
+pub use postgres::PostgresServer;
 pub use proxy::Proxy;
 pub use redis::RedisServer;
