@@ -129,7 +129,9 @@ fn spawn(folder: &Path, port: u16, settings: &[String]) -> Option<Process> {
     {
         postgres.args(["-c", setting]);
     }
-    settings.iter().for_each(|setting| drop(postgres.args(["-c", setting])));
+    for setting in settings {
+        postgres.args(["-c", setting]);
+    }
     let mut process = Process::spawn(&mut postgres, "postgresql-15");
     // What its own tools go by.
     let ready =
