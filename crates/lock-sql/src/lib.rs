@@ -2,6 +2,7 @@
 //!
 //! - The feature `sqlite` (on by default) brings `SqliteLock`: a file that the processes of one host share, without any server.
 //! - The feature `postgres` (on by default) brings `PostgresLock`: a PostgreSQL database, for every host that reaches it.
+//! - The feature `mysql` (on by default) brings `MySqlLock`: the same in MySQL or MariaDB.
 //! - The feature `tls` protects the connections to servers.
 //!
 //! ```
@@ -21,6 +22,8 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
@@ -30,6 +33,8 @@ mod server;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
+#[cfg(feature = "mysql")]
+pub use mysql::{MySqlFactory, MySqlLock};
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresFactory, PostgresLock};
 #[cfg(any(feature = "postgres", feature = "mysql"))]
