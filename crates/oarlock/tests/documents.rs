@@ -27,7 +27,7 @@ async fn redis_is_here_and_says_what_of_it_is_not() {
 
 #[tokio::test]
 async fn the_announced_urls_are_known_and_name_their_feature() {
-    let announced = [("zookeeper", "zookeeper"), ("etcd", "etcd"), ("postgres", "postgres"), ("mysql", "mysql")];
+    let announced = [("zookeeper", "zookeeper"), ("etcd", "etcd")];
     for (scheme, feature) in announced {
         let url = format!("{scheme}://host");
         assert!(README.contains(&format!("`{scheme}://…` | hosts | announced")), "{scheme}");

@@ -138,4 +138,8 @@ impl BackendFactory for MySqlFactory {
     async fn connect(&self, target: Target) -> Result<Arc<dyn DistributedLock>> {
         Ok(Arc::new(MySqlLock::with(ServerOptions::from_target(target)?).await?))
     }
+
+    fn schema(&self, target: Target) -> Result<String> {
+        Ok(ServerOptions::from_target(target)?.mysql_schema())
+    }
 }

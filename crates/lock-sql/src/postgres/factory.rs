@@ -153,4 +153,8 @@ impl BackendFactory for PostgresFactory {
     async fn connect(&self, target: Target) -> Result<Arc<dyn DistributedLock>> {
         Ok(Arc::new(PostgresLock::with(ServerOptions::from_target(target)?).await?))
     }
+
+    fn schema(&self, target: Target) -> Result<String> {
+        Ok(ServerOptions::from_target(target)?.postgres_schema())
+    }
 }
