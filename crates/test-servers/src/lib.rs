@@ -3,9 +3,14 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod mariadb;
+mod postgres;
+mod process;
 mod redis;
 mod zookeeper;
 
 pub use conformance_tests::Proxy;
+pub use mariadb::MariaDbServer;
+pub use postgres::PostgresServer;
 pub use redis::RedisServer;
 pub use zookeeper::ZookeeperServers;
