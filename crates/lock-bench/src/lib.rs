@@ -9,6 +9,7 @@ mod peers;
 pub mod queue;
 pub mod redis;
 pub mod sqlite;
+pub mod zookeeper;
 
 use std::time::{Duration, Instant};
 

@@ -36,6 +36,8 @@ pub(crate) async fn attempt(session: &Session, claim: &Claim, wait: bool) -> Res
         // From the beacon, others read how long the claims of this session last.
         session.prove().await.map_err(of_request)?;
     }
+    // Before we are in anybody's way.
+    session.sure().await.map_err(of_request)?;
     if !session.begin(&claim.owner, &claim.name) {
         return Ok(Attempt::SessionOver);
     }
@@ -66,17 +68,17 @@ async fn stand(session: &Session, client: Arc<Client>, claim: &Claim, wait: bool
     session.update(&claim.owner, |claimed| claimed.node = Some(node.clone()));
     session.proved(sent);
     let place = Place { session, folder, node };
-    let mut waiting = None;
+    let mut waited = false;
     loop {
         let Some(Ahead { count, predecessor }) = ahead(&children, place.name()) else { return Err(removed()) };
         let Some(predecessor) = predecessor else {
-            return grant(session, claim, token, waiting.is_some()).await.map(Attempt::Granted);
+            return grant(session, claim, token, waited).await.map(Attempt::Granted);
         };
         if !wait {
             // What is left, and not known to be gone, is the caller's to undo.
             return release(session, &claim.owner).await.map(|_: Unlocked| Attempt::Busy);
         }
-        waiting.get_or_insert_with(|| session.waiting());
+        waited = true;
         match place.turn(predecessor, count == 1).await? {
             Turn::Ours => return grant(session, claim, token, true).await.map(Attempt::Granted),
             Turn::Look => children = place.line().await?,
@@ -176,13 +178,9 @@ impl Place<'_> {
 
 /// The lock is ours, as long as the session is sure to live.
 async fn grant(session: &Session, claim: &Claim, token: StoreToken, waited: bool) -> Result<Grant> {
-    let now = session.now();
-    let proof = match session.proof().filter(|_| now < session.sure_until()) {
-        Some(proof) => proof,
-        None => session.prove().await.map_err(of_request)?,
-    };
-    let valid_until = session.valid_until(proof, claim.lease);
-    let hold = Hold { token, since: now, ends: valid_until, waited };
+    session.sure().await.map_err(of_request)?;
+    let valid_until = session.valid_until(claim.lease);
+    let hold = Hold { token, since: session.now(), ends: valid_until, waited };
     session.update(&claim.owner, |claimed| claimed.hold = Some(hold));
     Ok(Grant { token, valid_until })
 }

@@ -114,7 +114,8 @@ impl ZookeeperLock {
         let proof = session.prove().await;
         let now = session.now();
         let renewal = |claim: &Claim| {
-            let valid_until = session.valid_until(proof.clone().map_err(of_request)?, claim.lease);
+            proof.clone().map_err(of_request)?;
+            let valid_until = session.valid_until(claim.lease);
             let mut state = session.state();
             // Under the same lock under which its release begins.
             let claimed = state.claims.get_mut(&claim.owner).filter(|claimed| !claimed.ending);

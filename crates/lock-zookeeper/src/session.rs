@@ -1,9 +1,11 @@
 //! One session: all claims of one lease share it, for the session's time-out is their lease.
 //!
-//! A server answers pings and reads for a while after the others gave a session up. So only a committed write proves
-//! that it lives: one of its own, the *beacon*, each third of the time-out, counted from when it was sent.
+//! A server answers pings and reads for a while after the others gave a session up. So only committed writes prove that it
+//! lives; and a follower tells the leader of them only at its next report, within half a tick. So a write counts, from when
+//! it was sent, once another was committed that was sent half a tick after its answer. The session's *beacon* is
+//! written each sixth of the time-out.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,8 +28,8 @@ pub(crate) struct Session {
     pub(crate) info: SessionInfo,
     /// Its time-out, as the server granted it.
     pub(crate) lasts: Duration,
-    /// For how long a proof holds: see [`promised`].
-    promise: Duration,
+    /// Half a tick: after so long the leader has heard of what a follower answered.
+    report: Duration,
     pub(crate) state: Mutex<State>,
     /// A claim came in, or the session is to be closed.
     pub(crate) wake: Notify,
@@ -51,11 +53,15 @@ pub(crate) enum Life {
 pub(crate) struct State {
     /// When the last write was sent that was committed.
     proof: Option<Instant>,
+    /// When writes were sent and answered of which the leader may not have heard.
+    recent: VecDeque<(Instant, Instant)>,
+    /// The session lasts from here on: the leader has heard of this.
+    base: Option<Instant>,
     /// Something was not answered since then.
     doubtful: bool,
     pub(crate) claims: HashMap<OwnerId, Claimed>,
-    /// How many wait in a line.
-    pub(crate) waiting: usize,
+    /// Does the task beside the session sleep until it is woken?
+    pub(crate) idle: bool,
 }
 
 /// What became of a claim so far.
@@ -81,26 +87,20 @@ pub(crate) struct Hold {
     pub(crate) waited: bool,
 }
 
-/// For how long after a proof was sent a session is sure to live.
-///
-/// A follower reports who was active to the leader each half tick. Cut off before the report that would tell of the
-/// proof, the leader counts from what it knew before: from one ping earlier at worst.
-fn promised(lasts: Duration, silence: Duration, tick: Duration) -> Duration {
-    lasts.saturating_sub(tick / 2 + silence / 2)
-}
-
-/// After how long without a byte a connection is replaced. The client pings in less than half of it.
+/// After how long without a byte a connection is replaced. The client pings in half of it at the latest.
 fn silence(lasts: Duration, timeout: Duration) -> Duration {
-    timeout.min(lasts / 4)
+    timeout.min(lasts * 2 / 5)
 }
 
 impl Session {
     /// A new session that is to last so long. `shortest` is the shortest that the servers are known to give: two ticks.
     pub(crate) async fn connect(settings: Arc<Settings>, lasts: Duration, shortest: Option<Duration>) -> Result<Self> {
         let silence = silence(lasts, settings.timeout);
+        let mut begun = settings.clock.now();
         // The client crate tries each server once; one that is about to start, or slow, is tried again.
         let connecting = async {
             loop {
+                begun = settings.clock.now();
                 let connector = settings.connector()?.with_session_timeout(lasts).with_connection_timeout(silence);
                 match settings
                     .open(connector.with_fail_eagerly())
@@ -115,14 +115,15 @@ impl Session {
         let client = tokio::time::timeout(settings.timeout, connecting).await;
         let client = client.unwrap_or_else(|_| Err(error::unreachable(&settings.servers)))?;
         let lasts = client.session_timeout();
-        let silence = if silence > lasts * 3 / 5 { lasts * 2 / 5 } else { silence };
+        // The leader itself makes a session.
+        let state = State { base: Some(begun), ..State::default() };
         Ok(Self {
-            promise: promised(lasts, silence, shortest.unwrap_or(lasts) / 2),
+            report: shortest.unwrap_or(lasts) / 4,
             info: client.session().clone(),
             client: Mutex::new(Some(Arc::new(client))),
             settings,
             lasts,
-            state: Mutex::default(),
+            state: Mutex::new(state),
             wake: Notify::new(),
             life: watch::Sender::new(Life::Alive),
             abandoned: AtomicBool::new(false),
@@ -140,6 +141,12 @@ impl Session {
 
     pub(crate) fn life(&self) -> Life {
         *self.life.borrow()
+    }
+
+    /// Can nothing be asked over it any more, whether or not that was noted yet?
+    pub(crate) fn is_over(&self) -> bool {
+        let ended = |client: Arc<Client>| is_over(client.state());
+        self.life() > Life::Alive || self.client().map_or(true, ended)
     }
 
     /// For requests.
@@ -191,9 +198,20 @@ impl Session {
 
     /// A write that was sent then was committed.
     pub(crate) fn proved(&self, sent: Instant) {
+        let now = self.now();
         let mut state = self.state();
         state.proof = state.proof.max(Some(sent));
         state.doubtful = false;
+        while let Some(&(before, answered)) = state.recent.front()
+            && answered + self.report <= sent
+        {
+            state.base = state.base.max(Some(before));
+            state.recent.pop_front();
+        }
+        // A few are enough, however much is written.
+        if state.recent.back().is_none_or(|(before, _)| *before + self.report / 4 <= sent) {
+            state.recent.push_back((sent, now));
+        }
     }
 
     /// When the last proof was sent.
@@ -205,31 +223,50 @@ impl Session {
         self.state().doubtful = true;
     }
 
-    /// Until when a claim of this lease is granted by a proof.
-    pub(crate) fn valid_until(&self, proof: Instant, lease: Duration) -> Instant {
-        proof + lease.min(self.promise)
+    /// Until when a claim of this lease is granted, by what was proved so far.
+    pub(crate) fn valid_until(&self, lease: Duration) -> Instant {
+        self.state().base.map_or(self.now(), |base| base + lease.min(self.lasts))
     }
 
     /// Until when the session is sure to live.
     pub(crate) fn sure_until(&self) -> Instant {
-        self.proof().map_or(self.now(), |proof| proof + self.promise)
+        self.valid_until(self.lasts)
     }
 
-    /// Proves that the session lives, unless that was just done. Answers when the proof was sent.
-    pub(crate) async fn prove(&self) -> Result<Instant, ZkError> {
+    /// Sees to it that a grant is worth something: after a pause, that takes two writes.
+    pub(crate) async fn sure(&self) -> Result<(), ZkError> {
+        for _ in 0..4 {
+            if self.now() + self.lasts / 4 < self.sure_until() {
+                return Ok(());
+            }
+            let sent = self.now();
+            self.write_beacon().await?;
+            self.proved(sent);
+            self.settings.clock.sleep_until(self.now() + self.report).await;
+        }
+        Err(ZkError::Timeout)
+    }
+
+    /// Proves that the session lives, unless that was just done.
+    pub(crate) async fn prove(&self) -> Result<(), ZkError> {
         let asked = self.now();
         let _alone = self.proving.lock().await;
         {
             let state = self.state();
             let recent = |proof: &Instant| asked.saturating_duration_since(*proof) <= self.lasts / 6;
-            if let Some(proof) = state.proof.filter(|_| !state.doubtful).filter(recent) {
-                return Ok(proof);
+            if state.proof.filter(|_| !state.doubtful).is_some_and(|proof| recent(&proof)) {
+                return Ok(());
             }
         }
         let sent = self.now();
         self.write_beacon().await?;
         self.proved(sent);
-        Ok(sent)
+        Ok(())
+    }
+
+    /// Is it being proved?
+    pub(crate) fn is_proving(&self) -> bool {
+        self.proving.try_lock().is_err()
     }
 
     /// Writes the session's beacon, and answers what the servers then say of it.
@@ -290,7 +327,9 @@ impl Session {
         let alive = self.life() == Life::Alive;
         if alive {
             state.claims.insert(owner.clone(), claimed);
-            self.wake.notify_one();
+            if std::mem::take(&mut state.idle) {
+                self.wake.notify_one();
+            }
         }
         alive
     }
@@ -308,12 +347,6 @@ impl Session {
         if let Some(claimed) = self.state().claims.get_mut(owner) {
             change(claimed);
         }
-    }
-
-    /// Counts as one that waits, until dropped.
-    pub(crate) fn waiting(&self) -> Waiting<'_> {
-        self.state().waiting += 1;
-        Waiting(self)
     }
 
     /// Ends the session: everything it made goes with it.
@@ -340,28 +373,10 @@ pub(crate) fn beacon(folder: &str, session: i64) -> String {
     format!("{folder}/{session:016x}")
 }
 
+pub(crate) fn is_over(state: SessionState) -> bool {
+    matches!(state, SessionState::Expired | SessionState::AuthFailed | SessionState::Closed)
+}
+
 pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "this connection was closed")
-}
-
-pub(crate) struct Waiting<'a>(&'a Session);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.state().waiting -= 1;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_promise_is_shorter_than_the_session_by_what_a_leader_may_not_know() {
-        let [tick, lasts, timeout] = [2, 30, 5].map(Duration::from_secs);
-        assert_eq!(silence(lasts, timeout), timeout);
-        assert_eq!(silence(tick * 2, timeout), tick / 2);
-        assert_eq!(promised(lasts, timeout, tick), Duration::from_millis(26_500));
-        assert_eq!(promised(tick * 2, tick / 2, tick), Duration::from_millis(2500));
-    }
 }

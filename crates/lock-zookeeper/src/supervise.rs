@@ -1,4 +1,4 @@
-//! The task beside a session: it keeps the session proved while anybody waits, releases what is over, watches what is held, and
+//! The task beside a session: it keeps the session proved, releases what is over, watches what is held, and
 //! sees to it that a session that ended is ended on the servers too.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::sync::broadcast;
 use zookeeper_client::{Client, Error as ZkError, EventType, SessionState};
 
 use crate::release;
-use crate::session::{Life, Session};
+use crate::session::{Life, Session, is_over};
 
 /// How often the claims are looked at, while there are any; and how long a hold lasts, at least, that is watched.
 const TICK: Duration = Duration::from_millis(100);
@@ -58,12 +58,12 @@ async fn serve(session: &Arc<Session>, notices: &broadcast::Sender<Notice>) {
         } else if session.now() >= used + IDLE {
             session.close();
         }
-        let pause = if busy { TICK } else { IDLE };
+        let pause = if busy { TICK } else { IDLE.min(session.lasts / 6) };
         tokio::select! {
             state = states.changed() => match state {
                 SessionState::Disconnected => at_risk(session, notices),
-                SessionState::Expired | SessionState::AuthFailed | SessionState::Closed => return,
-                SessionState::SyncConnected | SessionState::ConnectedReadOnly => {}
+                state if is_over(state) => return,
+                _ => {}
             },
             Some(ended) = errands.next() => if let Some(owner) = ended
                 && session.forget(&owner).is_some_and(|claimed| !claimed.ending)
@@ -86,9 +86,9 @@ fn at_risk(session: &Session, notices: &broadcast::Sender<Notice>) {
 /// Starts what is due. Answers whether there are any claims.
 fn chores(session: &Arc<Session>, errands: &mut Errands) -> bool {
     let now = session.now();
-    let due = session.proof().is_none_or(|proof| now >= proof + session.lasts / 3);
+    let due = session.proof().is_some_and(|proof| now >= proof + session.lasts / 6) && !session.is_proving();
     let mut state = session.state();
-    if state.waiting > 0 && due {
+    if due {
         let session = Arc::clone(session);
         errands.push(Box::pin(async move {
             if let Err(error) = session.prove().await {
@@ -109,7 +109,8 @@ fn chores(session: &Arc<Session>, errands: &mut Errands) -> bool {
             errands.push(Box::pin(watch(Arc::clone(session), owner.clone(), node.clone())));
         }
     }
-    !state.claims.is_empty()
+    state.idle = state.claims.is_empty();
+    !state.idle
 }
 
 /// Releases a hold whose lease is over. The one way that is left if no server does it is to end the session.
@@ -169,10 +170,6 @@ async fn bury(session: &Session) {
     }
 }
 
-fn is_over(state: SessionState) -> bool {
-    matches!(state, SessionState::Expired | SessionState::AuthFailed | SessionState::Closed)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,8 +189,11 @@ mod tests {
         let held = claim("holder");
         let before = lock.try_lock(&held).await.unwrap().unwrap();
         let session = lock.sessions.with_claim(&held.owner).pop().unwrap();
-        let other = session.settings.connector().unwrap().with_session(session.info.clone());
-        drop(session.settings.open(other).await.unwrap());
+        // Both want the session: until it has it for long enough to close it.
+        while session.life() == Life::Alive {
+            let other = session.settings.connector().unwrap().with_session(session.info.clone());
+            drop(session.settings.open(other).await);
+        }
         // Its connection breaks first.
         let mut told = std::pin::pin!(notices.filter(|told| std::future::ready(matches!(told, Notice::NotHeld(_)))));
         let told = tokio::time::timeout(Duration::from_secs(20), told.next()).await.unwrap().unwrap();

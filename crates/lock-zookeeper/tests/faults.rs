@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Claim, Config, DistributedLock, ErrorKind, Instant, LeaseState, LockName, Locks, Notice, OwnerId, Registry,
-    Unlocked,
+    Claim, Config, DistributedLock, ErrorKind, Instant, LeaseState, LockName, Locks, OwnerId, Registry, Unlocked,
 };
 use lock_zookeeper::{ZookeeperFactory, ZookeeperLock, ZookeeperOptions};
 use raw::{PERSISTENT, raw};
 use test_servers::{Proxy, ZookeeperServers};
-use zookeeper_client::{Acls, Client, CreateMode};
+use zookeeper_client::Client;
 
 /// Never over while a test runs.
 const LONG: Duration = Duration::from_secs(300);
@@ -67,6 +66,21 @@ async fn a_broken_connection_is_a_risk_and_no_loss() {
     proxy.forward();
     until("no risk", async || guard.state() == LeaseState::Held).await;
     assert_eq!(guard.unlock().await.unwrap(), Unlocked::Released);
+}
+
+/// A holder is told that its node is gone long before its next renewal.
+#[tokio::test]
+async fn a_deleted_node_is_a_loss_at_once() {
+    let servers = ZookeeperServers::start();
+    let locks = locks(&servers.url(), LONG).await;
+    let guard = locks.mutex("x").lock().await.unwrap();
+    let raw = raw(&servers).await;
+    for node in nodes(&raw, "x").await {
+        raw.delete(&format!("/oarlock/x/{node}"), None).await.unwrap();
+    }
+    soon("the loss", guard.lost()).await;
+    assert_eq!(guard.state(), LeaseState::Lost);
+    assert_eq!(guard.unlock().await.unwrap(), Unlocked::NotHeld);
 }
 
 /// The servers end a session, of which a connection was cut off for too long: waiters enter anew, and the holder's node is gone.
@@ -184,26 +198,6 @@ async fn a_node_whose_making_was_not_answered_is_removed() {
         soon("the release", lock.unlock(&lost)).await.unwrap();
         assert_eq!(nodes(&raw, "x").await, [""; 0]);
     }
-}
-
-/// An evicted hold is told at once, without a renewal, and a node that appears in its place is not taken for it.
-#[tokio::test]
-async fn an_eviction_is_told_at_once() {
-    let servers = ZookeeperServers::start();
-    let lock = client(&servers.url()).await;
-    let mut notices = lock.notices();
-    let held = claim("x", "holder", LONG);
-    lock.try_lock(&held).await.unwrap().unwrap();
-    let raw = raw(&servers).await;
-    let node = format!("/oarlock/x/{}", nodes(&raw, "x").await[0]);
-    raw.delete(&node, None).await.unwrap();
-    let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
-    raw.create(&node, b"holder", &ephemeral).await.unwrap();
-    // Its watch may be set only now, and find the other's node: then the renewal is what tells. Its own it is not.
-    raw.delete(&node, None).await.unwrap();
-    let told = soon("a notice", futures_util::StreamExt::next(&mut notices)).await.unwrap();
-    assert_eq!(told, Notice::NotHeld(held.owner.clone()));
-    assert_eq!(lock.unlock(&held).await.unwrap(), Unlocked::NotHeld);
 }
 
 /// Waiting costs a request when it begins and none while it lasts; a release wakes one; four requests in all.
