@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::Locks;
-use lock_sql::SqliteLock;
+use lock_sql::{MySqlLock, PostgresLock, SqliteLock};
 use rustix::fs::{FlockOperation, flock};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -34,17 +34,18 @@ pub fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> Figure {
 }
 
 /// What a round of processes did.
-struct Round {
-    rate: f64,
-    hand_offs: Vec<Duration>,
+pub(crate) struct Round {
+    pub(crate) rate: f64,
+    pub(crate) count: f64,
+    pub(crate) hand_offs: Vec<Duration>,
     /// Jain's index over the processes: 1 if all had the lock equally often.
-    fairness: f64,
+    pub(crate) fairness: f64,
     longest_wait: Duration,
 }
 
 impl std::fmt::Display for Round {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let at = |share: f64| self.hand_offs[((self.hand_offs.len() - 1) as f64 * share) as usize].as_micros();
+        let at = |share| self.hand_off(share).as_micros();
         write!(
             f,
             "{:.0} acquisitions/s, from release to the next grant p50 {} us, p99 {} us, fairness {:.3}, longest wait {} ms",
@@ -57,10 +58,17 @@ impl std::fmt::Display for Round {
     }
 }
 
+impl Round {
+    /// How long a hand-off took at most, in this share of all.
+    pub(crate) fn hand_off(&self, share: f64) -> Duration {
+        self.hand_offs[((self.hand_offs.len() - 1) as f64 * share) as usize]
+    }
+}
+
 /// One turn of one process: when it asked, had and gave back, by the machine's clock.
 type Turn = [u64; 3];
 
-fn run(place: &Path, kind: &str, processes: usize, each: Duration) -> Round {
+pub(crate) fn run(place: &Path, kind: &str, processes: usize, each: Duration) -> Round {
     let start = now() + 300_000_000;
     let program = std::env::current_exe().expect("this program has a path");
     let spawn = |_| -> Child {
@@ -90,7 +98,7 @@ fn run(place: &Path, kind: &str, processes: usize, each: Duration) -> Round {
     }
     hand_offs.sort();
     let longest_wait = all.iter().map(|turn| Duration::from_nanos(turn[1] - turn[0])).max().unwrap_or_default();
-    Round { rate: sum / each.as_secs_f64(), hand_offs, fairness, longest_wait }
+    Round { count: sum, rate: sum / each.as_secs_f64(), hand_offs, fairness, longest_wait }
 }
 
 fn turns_of(mut worker: Child) -> Vec<Turn> {
@@ -125,7 +133,7 @@ pub async fn work(mut arguments: impl Iterator<Item = String>) {
             tokio::time::sleep(PAUSE).await;
         }
     } else {
-        let locks = Locks::new(Arc::new(SqliteLock::open(&place, "bench").await.expect("a file")));
+        let locks = locks(&kind, &place).await;
         let mutex = locks.mutex("bench");
         wait_for(start).await;
         while now() < end {
@@ -142,6 +150,16 @@ pub async fn work(mut arguments: impl Iterator<Item = String>) {
     let mut output = std::io::stdout().lock();
     for [asked, had, gave] in turns {
         writeln!(output, "{asked} {had} {gave}").expect("the parent reads");
+    }
+}
+
+/// `place` is a file, or the URL of a server.
+async fn locks(kind: &str, place: &Path) -> Locks {
+    let url = place.to_str().expect("text");
+    match kind {
+        "postgres" => Locks::new(Arc::new(PostgresLock::connect(url, "bench").await.expect("a server"))),
+        "mysql" => Locks::new(Arc::new(MySqlLock::connect(url, "bench").await.expect("a server"))),
+        _ => Locks::new(Arc::new(SqliteLock::open(place, "bench").await.expect("a file"))),
     }
 }
 
