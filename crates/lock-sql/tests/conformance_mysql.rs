@@ -1,15 +1,19 @@
 //! The suite on a real MariaDB server, behind a proxy.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance_tests::{Fault, Harness, NotOffered, Store};
 use lock_core::{DistributedLock, LockName, Registry};
-use lock_sql::{MySqlFactory, MySqlLock};
+use lock_sql::{MySqlFactory, MySqlLock, ServerOptions};
 use sqlx::{Connection, MySqlConnection};
 use test_servers::{MariaDbServer, Proxy};
 
 conformance_tests::suite!(MySqlHarness);
+
+/// A host that is busy with other tests may take its time.
+const PATIENCE: Duration = Duration::from_secs(6);
 
 struct MySqlHarness;
 
@@ -38,6 +42,11 @@ struct MySqlStore {
 }
 
 impl MySqlStore {
+    /// Through the proxy.
+    fn server_url(&self) -> String {
+        format!("mysql://root@{}/mysql", self.proxy.address())
+    }
+
     /// Past the proxy, by a connection that knows nothing of locks.
     async fn raw(&self) -> MySqlConnection {
         MySqlConnection::connect(&self.server.url()).await.unwrap()
@@ -53,11 +62,12 @@ impl MySqlStore {
 #[async_trait]
 impl Store for MySqlStore {
     async fn connect(&self) -> Arc<dyn DistributedLock> {
-        Arc::new(MySqlLock::connect(&self.url().unwrap(), "oarlock").await.unwrap())
+        let options = ServerOptions::new(&self.server_url()).unwrap().timeout(PATIENCE);
+        Arc::new(MySqlLock::with(options).await.unwrap())
     }
 
     fn url(&self) -> Option<String> {
-        Some(format!("mysql://root@{}/mysql", self.proxy.address()))
+        Some(format!("{}?timeout={}s", self.server_url(), PATIENCE.as_secs()))
     }
 
     fn url_of_nothing(&self) -> Option<String> {
@@ -84,7 +94,7 @@ impl Store for MySqlStore {
             }
             // A token that no grant can be above.
             Fault::PutForeign(name) => {
-                self.change(&name, "INSERT INTO oarlock_lock VALUES (?, NULL, ?, -1, -1, -1)", i64::MAX).await;
+                self.change(&name, "INSERT INTO oarlock_lock VALUES (?, NULL, ?, -1, -1, -1, 0)", i64::MAX).await;
             }
             Fault::ReplaceStore => {
                 for empty in ["DELETE FROM oarlock_lock", "DELETE FROM oarlock_waiter", "DELETE FROM oarlock_gone"] {

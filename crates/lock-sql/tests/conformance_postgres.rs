@@ -1,15 +1,19 @@
 //! The suite on a real PostgreSQL server, behind a proxy.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance_tests::{Fault, Harness, NotOffered, Store};
 use lock_core::{DistributedLock, LockName, Registry};
-use lock_sql::{PostgresFactory, PostgresLock};
+use lock_sql::{PostgresFactory, PostgresLock, ServerOptions};
 use sqlx::{Connection, PgConnection};
 use test_servers::{PostgresServer, Proxy};
 
 conformance_tests::suite!(PostgresHarness);
+
+/// A host that is busy with other tests may take its time.
+const PATIENCE: Duration = Duration::from_secs(6);
 
 struct PostgresHarness;
 
@@ -38,6 +42,11 @@ struct PostgresStore {
 }
 
 impl PostgresStore {
+    /// Through the proxy.
+    fn server_url(&self) -> String {
+        PostgresServer::url_at(self.proxy.address())
+    }
+
     /// Past the proxy, by a connection that knows nothing of locks.
     async fn raw(&self) -> PgConnection {
         PgConnection::connect(&self.server.url()).await.unwrap()
@@ -53,11 +62,12 @@ impl PostgresStore {
 #[async_trait]
 impl Store for PostgresStore {
     async fn connect(&self) -> Arc<dyn DistributedLock> {
-        Arc::new(PostgresLock::connect(&self.url().unwrap(), "oarlock").await.unwrap())
+        let options = ServerOptions::new(&self.server_url()).unwrap().timeout(PATIENCE);
+        Arc::new(PostgresLock::with(options).await.unwrap())
     }
 
     fn url(&self) -> Option<String> {
-        Some(PostgresServer::url_at(self.proxy.address()))
+        Some(format!("{}?timeout={}s", self.server_url(), PATIENCE.as_secs()))
     }
 
     fn url_of_nothing(&self) -> Option<String> {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use crate::process::{PATIENCE, Process, copy_of_initial, folder, free_port, unprivileged};
+use crate::process::{Disk, PATIENCE, Process, copy_of_initial, folder, free_port, unprivileged};
 
 /// A `mariadbd` process. Dropping it kills it and removes its files.
 #[derive(Debug)]
@@ -23,12 +23,21 @@ pub struct MariaDbServer {
 impl MariaDbServer {
     /// A server that keeps what was committed over a kill, though not over the host's end.
     pub fn start() -> Self {
-        Self::start_with(&["--innodb-flush-log-at-trx-commit=2"])
+        Self::start_with(&[])
     }
 
-    /// A server with more arguments, such as `--max-connections=6`.
+    /// The same with more arguments, such as `--max-connections=6`.
     pub fn start_with(arguments: &[&str]) -> Self {
-        let folder = folder();
+        Self::start_on(Disk::Memory, &[&["--innodb-flush-log-at-trx-commit=2"], arguments].concat())
+    }
+
+    /// A server that writes each commit to the disk, for who measures.
+    pub fn start_durable() -> Self {
+        Self::start_on(Disk::Real, &[])
+    }
+
+    fn start_on(disk: Disk, arguments: &[&str]) -> Self {
+        let folder = folder(disk);
         copy_of_initial("mariadb", initialise, &folder.path().join("data"));
         let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
         // Another process may take a port between our finding it free and the server's taking it.

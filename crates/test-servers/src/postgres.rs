@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use crate::process::{Process, copy_of_initial, folder, free_port, unprivileged};
+use crate::process::{Disk, Process, copy_of_initial, folder, free_port, unprivileged};
 
 /// The password of the user `postgres`, which is asked for over TCP.
 const PASSWORD: &str = "s3cr3t";
@@ -25,12 +25,21 @@ pub struct PostgresServer {
 impl PostgresServer {
     /// A server that keeps what was committed over a kill, though not over the host's end.
     pub fn start() -> Self {
-        Self::start_with(&["fsync=off"])
+        Self::start_with(&[])
     }
 
-    /// A server with these settings, such as `max_connections=6`.
+    /// The same with these settings, such as `max_connections=6`.
     pub fn start_with(settings: &[&str]) -> Self {
-        let folder = folder();
+        Self::start_on(Disk::Memory, &[&["fsync=off"], settings].concat())
+    }
+
+    /// A server that writes each commit to the disk, for who measures, with these settings.
+    pub fn start_durable(settings: &[&str]) -> Self {
+        Self::start_on(Disk::Real, settings)
+    }
+
+    fn start_on(disk: Disk, settings: &[&str]) -> Self {
+        let folder = folder(disk);
         copy_of_initial("postgres", initialise, &folder.path().join("data"));
         let settings: Vec<_> = settings.iter().map(ToString::to_string).collect();
         // Another process may take a port between our finding it free and the server's taking it.

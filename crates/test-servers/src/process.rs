@@ -36,9 +36,23 @@ pub(crate) fn unprivileged(program: &Path) -> Command {
     command
 }
 
+/// Where the files of a server are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Disk {
+    /// In memory where the host has a place for that: what a test asks does not wait for what others write to the disk.
+    Memory,
+    /// On the disk, as a server in earnest: for who measures.
+    Real,
+}
+
 /// A temporary folder that such a program can write to.
-pub(crate) fn folder() -> TempDir {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+pub(crate) fn folder(disk: Disk) -> TempDir {
+    let memory = Path::new("/dev/shm");
+    let folder = match disk {
+        Disk::Memory if memory.is_dir() => tempfile::tempdir_in(memory),
+        _ => tempfile::tempdir(),
+    };
+    let folder = folder.expect("a temporary folder");
     give_away(folder.path());
     folder
 }

@@ -8,7 +8,7 @@ use sqlx::Row;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
 use super::error::is_missing_table;
-use super::statements::{SCHEMA, Statements, VERSION, setup};
+use super::statements::{SCHEMA, SETUP, Statements, VERSION};
 use super::{MySqlLock, arguments};
 use crate::server::{Again, Server, ServerOptions, Statement, TlsMode};
 
@@ -72,7 +72,7 @@ impl MySqlLock {
             let message = "pooler is for PostgreSQL; MySQL needs connections of its own";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        let setup = Statement::from(setup(options.reached.timeout.as_millis()));
+        let setup = Statement::from(SETUP);
         let lock = Self {
             server: Server::new(options.for_mysql(), &options.reached, Some(setup), None),
             statements: Statements::new(&options.reached.table),

@@ -92,6 +92,13 @@ struct Seen {
     ahead: i64,
 }
 
+impl Seen {
+    /// Is the lock free, and nobody before us?
+    fn is_free(&self) -> bool {
+        self.left_us.is_none() && self.ahead == 0
+    }
+}
+
 impl MySqlLock {
     /// Connects to the server of a URL such as `mysql://user:password@db.internal/app`, in bounded time, and makes the tables if
     /// they are missing. [`ServerOptions`] has more to choose.
@@ -105,12 +112,19 @@ impl MySqlLock {
         Self::with(ServerOptions::new(url)?.prefix(prefix)).await
     }
 
-    /// Takes the lock, if its row is there, it is free, and nobody is in line before the ticket.
-    async fn grant(&self, claim: &Claim, key: &str, ticket: i64) -> Result<Option<Grant>> {
+    /// Takes the lock, if its row is there, it is free, and nobody is in line: before the ticket, or for sure.
+    async fn grant(&self, claim: &Claim, key: &str, ticket: Option<i64>) -> Result<Option<Grant>> {
         let (owner, lease) = (claim.owner.as_str(), micros(claim.lease));
-        let arguments = arguments!(owner, owner, lease, lease, owner, key, owner, owner, key, ticket, owner);
+        let mut arguments = arguments!(owner, owner, lease, lease, owner, key, owner, owner);
+        let mut statement = &self.statements.grant;
+        if let Some(ticket) = ticket {
+            statement = &self.statements.grant_in_line;
+            key.add_to(&mut arguments);
+            ticket.add_to(&mut arguments);
+            owner.add_to(&mut arguments);
+        }
         let on_its_way = self.unsettled.send(&claim.owner);
-        let answer = match self.server.run(&self.statements.grant, arguments, Again::Yes).await {
+        let answer = match self.server.run(statement, arguments, Again::Yes).await {
             Ok(answer) => answer,
             Err(error) => {
                 if error.is_refused() {
@@ -148,14 +162,16 @@ impl MySqlLock {
     }
 
     /// Takes the lock, or answers why not.
-    async fn try_once(&self, claim: &Claim, key: &str, ticket: i64) -> Result<Result<Grant, Seen>> {
+    async fn try_once(&self, claim: &Claim, key: &str, mut ticket: Option<i64>) -> Result<Result<Grant, Seen>> {
         // The lease counts from here, also where a row has to be made first.
         let latest = self.server.clock.now() + duration(micros(claim.lease));
         loop {
             if let Some(grant) = self.grant(claim, key, ticket).await? {
                 return Ok(Ok(Grant { valid_until: grant.valid_until.min(latest), ..grant }));
             }
-            match self.look(claim, key, ticket).await? {
+            match self.look(claim, key, ticket.unwrap_or(END_OF_LINE)).await? {
+                // The line that there may have been is none.
+                Some(seen) if seen.is_free() && ticket.is_none() => ticket = Some(END_OF_LINE),
                 Some(seen) => return Ok(Err(seen)),
                 None => drop(self.server.run(&self.statements.make, arguments!(key), Again::Yes).await?),
             }
@@ -253,14 +269,14 @@ impl DistributedLock for MySqlLock {
     }
 
     async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
-        Ok(self.try_once(claim, &self.prefix.key(&claim.name), END_OF_LINE).await?.ok())
+        Ok(self.try_once(claim, &self.prefix.key(&claim.name), None).await?.ok())
     }
 
     async fn lock(&self, claim: &Claim) -> Result<Grant> {
         let key = self.prefix.key(&claim.name);
         // Who has a ticket stands in the line of all clients instead.
         let _turn = if claim.fair { None } else { Some(self.turns.wait(&key).await) };
-        match self.try_once(claim, &key, END_OF_LINE).await? {
+        match self.try_once(claim, &key, None).await? {
             Ok(grant) => Ok(grant),
             Err(seen) => self.wait_for(claim, &key, seen).await,
         }

@@ -9,10 +9,10 @@ use super::{END_OF_LINE, MySqlLock, Seen, arguments};
 use crate::server::Again;
 
 /// The pause before the first question, and the longest one.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(600));
+const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(600));
 
 /// A pause after a lock has changed hands: where that goes on, our turn may come any moment.
-const LIVELY: Duration = Duration::from_millis(4);
+const LIVELY: Duration = Duration::from_millis(8);
 
 /// For how much of a turn each one ahead in line counts.
 const A_TURN: Duration = Duration::from_millis(2);
@@ -63,14 +63,13 @@ impl MySqlLock {
             seen = match self.look(claim, key, ticket.unwrap_or(END_OF_LINE)).await? {
                 Some(seen) => seen,
                 // Somebody removed its row.
-                None => match self.try_once(claim, key, ticket.unwrap_or(END_OF_LINE)).await? {
+                None => match self.try_once(claim, key, Some(ticket.unwrap_or(END_OF_LINE))).await? {
                     Ok(grant) => return Ok(grant),
                     Err(seen) => seen,
                 },
             };
-            if seen.left_us.is_none()
-                && seen.ahead == 0
-                && let Some(grant) = self.grant(claim, key, ticket.unwrap_or(END_OF_LINE)).await?
+            if seen.is_free()
+                && let Some(grant) = self.grant(claim, key, Some(ticket.unwrap_or(END_OF_LINE))).await?
             {
                 return Ok(grant);
             }
@@ -81,6 +80,8 @@ impl MySqlLock {
                 if stayed.result.rows_affected() == 0 {
                     // Somebody took it for abandoned.
                     ticket = Some(self.enter(claim, key).await?);
+                } else {
+                    self.server.run(&self.statements.line, arguments!(key), Again::Yes).await?;
                 }
             }
         }
@@ -93,10 +94,12 @@ impl MySqlLock {
         if !answer.twice {
             on_its_way.settle();
         }
-        match answer.result.last_insert_id() {
-            0 => Err(Error::new(ErrorKind::Refused, super::GAVE_UP)),
-            ticket => Ok(ticket as i64),
+        let ticket = answer.result.last_insert_id();
+        if ticket == 0 {
+            return Err(Error::new(ErrorKind::Refused, super::GAVE_UP));
         }
+        self.server.run(&self.statements.line, arguments!(key), Again::Yes).await?;
+        Ok(ticket as i64)
     }
 }
 

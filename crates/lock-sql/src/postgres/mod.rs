@@ -110,14 +110,15 @@ impl PostgresLock {
         if !answer.twice {
             on_its_way.settle();
         }
-        let row = the_row(&answer)?;
-        let (token, left_us): (Option<i64>, Option<i64>) = (row.get("given"), row.get("left_us"));
+        let [token, left_us, now_us]: [Option<i64>; 3] = the_row(&answer)?.get(0);
         match (token, left_us) {
             (Some(token), Some(left_us)) => Ok(Acquired::Granted(Grant {
                 token: StoreToken::new(token as u64)?,
                 valid_until: answer.sent + duration(left_us.min(lease_us)),
             })),
-            (None, Some(left_us)) => Ok(Acquired::Busy { left_us, now_us: row.get("now_us"), sent: answer.sent }),
+            (None, Some(left_us)) => {
+                Ok(Acquired::Busy { left_us, now_us: now_us.unwrap_or_default(), sent: answer.sent })
+            }
             _ => Err(Error::new(
                 ErrorKind::Refused,
                 "this owner has given up; each acquisition needs an owner of its own",

@@ -38,10 +38,13 @@ END $$;
 DROP TRIGGER IF EXISTS forget ON {t}_lock;
 CREATE TRIGGER forget AFTER DELETE ON {t}_lock FOR EACH ROW EXECUTE FUNCTION {t}_forget();
 
--- From here on until the transaction's end, nobody else decides about this lock. What is read afterwards is the present.
+-- What decides about a lock takes this first, until the transaction's end. What is read afterwards is the present.
 CREATE OR REPLACE FUNCTION {t}_decide(key text) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtextextended(key, 2));
+    -- Not by PERFORM, which would be a query of its own.
+    IF pg_advisory_xact_lock(hashtextextended(key, 2)) IS NULL THEN
+        RETURN NULL;
+    END IF;
     RETURN {t}_now();
 END $$;
 
@@ -93,59 +96,50 @@ END $$;
 
 -- Takes the lock, or with a client enters the line. Answers the token or null; how long the lock is held; and the time.
 -- All null but the time: the owner has given up.
-CREATE OR REPLACE FUNCTION {t}_acquire(key text, who text, lease bigint, whose bigint, at_place bigint,
-    OUT given bigint, OUT left_us bigint, OUT now_us bigint) LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION {t}_acquire(key text, who text, lease bigint, whose bigint, at_place bigint)
+    RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
-    l {t}_lock;
+    now_us bigint := {t}_decide(key);
+    given bigint;
+    left_us bigint;
+    l record;
 BEGIN
-    IF whose IS NULL THEN
-        -- Most who are refused are refused by this, which writes nothing.
-        now_us := {t}_now();
-        SELECT expires_us - now_us INTO left_us FROM {t}_lock
-            WHERE name = key AND owner <> who AND expires_us > now_us AND expires_us - now_us <= lease_us;
-        IF FOUND THEN
-            RETURN;
-        END IF;
+    SELECT k.owner, k.token, k.lease_us, k.expires_us - now_us AS left_us,
+            EXISTS (SELECT FROM {t}_gone AS g WHERE g.owner = who) AS gone,
+            EXISTS (SELECT FROM {t}_waiter AS w WHERE w.name = key) AS waited_for
+        INTO l FROM (SELECT) AS one LEFT JOIN {t}_lock AS k ON k.name = key;
+    IF l.owner = who AND l.left_us > 0 THEN
+        RETURN ARRAY[l.token, l.left_us, now_us];
     END IF;
-    now_us := {t}_decide(key);
-    SELECT * INTO l FROM {t}_lock WHERE name = key;
-    IF l.owner IS NOT NULL AND l.expires_us > now_us THEN
-        left_us := l.expires_us - now_us;
-        IF l.owner = who THEN
-            given := l.token;
-            RETURN;
-        END IF;
-        IF left_us > l.lease_us THEN
+    IF l.gone THEN
+        RETURN ARRAY[NULL, NULL, now_us];
+    END IF;
+    IF l.owner IS NOT NULL AND l.left_us > 0 THEN
+        left_us := least(l.left_us, l.lease_us);
+        IF l.left_us > l.lease_us THEN
             -- The clock went back. A lease from now on is no shorter than what the holder was promised.
-            left_us := l.lease_us;
             UPDATE {t}_lock SET expires_us = now_us + lease_us WHERE name = key;
         END IF;
     END IF;
-    IF EXISTS (SELECT FROM {t}_gone WHERE owner = who) THEN
-        left_us := NULL;
-        RETURN;
-    END IF;
-    IF whose IS NOT NULL AND (left_us IS NOT NULL OR EXISTS (SELECT FROM {t}_waiter WHERE name = key)) THEN
+    IF whose IS NOT NULL AND (left_us IS NOT NULL OR l.waited_for) THEN
         UPDATE {t}_waiter SET client = whose, place = at_place, lease_us = lease WHERE name = key AND owner = who;
         IF NOT FOUND THEN
             INSERT INTO {t}_waiter (name, owner, lease_us, client, place) VALUES (key, who, lease, whose, at_place);
         END IF;
     END IF;
     IF left_us IS NOT NULL THEN
-        RETURN;
+        RETURN ARRAY[NULL, left_us, now_us];
     END IF;
     -- It came free without a release, and others may have come before.
-    IF {t}_hand_over(key, now_us) THEN
-        SELECT * INTO l FROM {t}_lock WHERE name = key;
-        left_us := l.lease_us;
-        given := CASE WHEN l.owner = who THEN l.token END;
-        RETURN;
+    IF l.waited_for AND {t}_hand_over(key, now_us) THEN
+        SELECT k.owner, k.token, k.lease_us INTO l FROM {t}_lock AS k WHERE k.name = key;
+        RETURN ARRAY[CASE WHEN l.owner = who THEN l.token END, l.lease_us, now_us];
     END IF;
     given := {t}_give(key, who, lease, now_us);
-    left_us := lease;
-    IF whose IS NOT NULL THEN
+    IF l.waited_for THEN
         DELETE FROM {t}_waiter WHERE name = key AND owner = who;
     END IF;
+    RETURN ARRAY[given, lease, now_us];
 END $$;
 
 -- Releases the lock, or leaves the line. Answers whether its lease still ran; null: the owner did not hold it.
@@ -153,18 +147,21 @@ CREATE OR REPLACE FUNCTION {t}_release(key text, who text, give_up boolean) RETU
 DECLARE
     now_us bigint := {t}_decide(key);
     end_us bigint;
+    waited_for boolean;
 BEGIN
     IF give_up THEN
         INSERT INTO {t}_gone VALUES (who, now_us) ON CONFLICT DO NOTHING;
     END IF;
-    SELECT expires_us INTO end_us FROM {t}_lock WHERE name = key AND owner = who;
+    SELECT expires_us, EXISTS (SELECT FROM {t}_waiter AS w WHERE w.name = key) INTO end_us, waited_for
+        FROM {t}_lock WHERE name = key AND owner = who;
     IF NOT FOUND THEN
         DELETE FROM {t}_waiter WHERE name = key AND owner = who;
         RETURN NULL;
     END IF;
-    IF NOT {t}_hand_over(key, now_us) THEN
-        UPDATE {t}_lock SET owner = NULL WHERE name = key;
+    IF waited_for AND {t}_hand_over(key, now_us) THEN
+        RETURN end_us > now_us;
     END IF;
+    UPDATE {t}_lock SET owner = NULL WHERE name = key;
     RETURN end_us > now_us;
 END $$;
 

@@ -56,7 +56,7 @@ impl Statements {
                     (SELECT count(*) FROM (SELECT id, seen_us, listens FROM {t}_client LIMIT 1) AS c),
                     (SELECT count(*) FROM (SELECT owner, at_us FROM {t}_gone LIMIT 1) AS g)",
             ),
-            acquire: fill("SELECT given, left_us, now_us FROM {t}_acquire($1, $2, $3, $4, $5)"),
+            acquire: fill("SELECT {t}_acquire($1, $2, $3, $4, $5)"),
             release: fill("SELECT {t}_release($1, $2, $3)"),
             renew: fill(
                 "UPDATE {t}_lock AS l SET lease_us = j.lease, expires_us = {t}_now() + j.lease
