@@ -50,7 +50,7 @@ impl LockGuard {
     /// Runs `section` as long as the lock is held, and drops it at the loss.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] if the lock was not held to the section's end. What the section did before may stand, and
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lock was not held to the section's end. What the section did before may stand, and
     /// may have overlapped with another holder unless the resource checks the fencing token.
     ///
     /// # Cancel safety

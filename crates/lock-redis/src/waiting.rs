@@ -28,8 +28,8 @@ pub(crate) struct Waiters {
 struct State {
     entries: HashMap<OwnerId, Entry>,
     registered: u64,
-    /// When the server was last shown that this client lives.
-    shown: Option<tokio::time::Instant>,
+    /// When the server was last shown that this client lives; in a cluster, of each slot.
+    shown: HashMap<Option<u16>, tokio::time::Instant>,
     /// When to look next.
     next_look: Option<tokio::time::Instant>,
     task: Option<JoinHandle<()>>,
@@ -111,25 +111,26 @@ impl Waiters {
         }
     }
 
-    pub(crate) fn fail(&self, kind: ErrorKind, why: &str) {
-        for entry in self.state().entries.values() {
+    /// Everybody who waits for one of these is told that it is of no use.
+    pub(crate) fn fail(&self, of: &[Arc<LockKeys>], kind: ErrorKind, why: &str) {
+        for entry in self.state().entries.values().filter(|entry| of.contains(&entry.keys)) {
             let _ = entry.news.send(News::Failed(kind, why.to_owned()));
         }
     }
 
     /// Is it time to show the server that this client lives? Each call in a script costs, so that not every request does.
-    pub(crate) fn life_is_due(&self) -> bool {
-        self.state().shown.is_none_or(|shown| shown.elapsed() >= TICK)
+    pub(crate) fn life_is_due(&self, slot: Option<u16>) -> bool {
+        self.state().shown.get(&slot).is_none_or(|shown| shown.elapsed() >= TICK)
     }
 
     /// A request that was made then, and answered, has shown it.
-    pub(crate) fn life_shown(&self, asked: tokio::time::Instant) {
-        self.state().shown = Some(asked);
+    pub(crate) fn life_shown(&self, slot: Option<u16>, asked: tokio::time::Instant) {
+        self.state().shown.insert(slot, asked);
     }
 
     /// The connection was lost; the server may be another, which knows nothing of us.
     pub(crate) fn look_now(&self) {
-        self.state().shown = None;
+        self.state().shown.clear();
         self.look_by(tokio::time::Instant::now());
     }
 

@@ -43,10 +43,11 @@ local function serve(lock, grant, line)
       return nil
     end
     local client, lease, owner = string.match(first, '^(%S+) (%d+) (.*)$')
-    local channel = client and 'oarlock-client:' .. client
-    if channel and redis.call('EXISTS', channel) == 1 then
+    if client and redis.call('EXISTS', 'oarlock-client:' .. client) == 1 then
       local at = now()
       local token = give(lock, grant, owner, lease, at)
+      -- In a cluster, the client's key has the slot behind its name, and its channel has not.
+      local channel = 'oarlock-client:' .. string.match(client, '^[^{]*')
       if redis.call('PUBLISH', channel, token .. ' ' .. at .. ' ' .. owner) > 0 then
         return owner
       end
