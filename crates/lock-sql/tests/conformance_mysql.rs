@@ -94,7 +94,7 @@ impl Store for MySqlStore {
             }
             // A token that no grant can be above.
             Fault::PutForeign(name) => {
-                self.change(&name, "INSERT INTO oarlock_lock VALUES (?, NULL, ?, -1, -1, -1, 0)", i64::MAX).await;
+                self.change(&name, "INSERT INTO oarlock_lock VALUES (?, NULL, ?, -1, -1, -1, 0, 0)", i64::MAX).await;
             }
             Fault::ReplaceStore => {
                 for empty in ["DELETE FROM oarlock_lock", "DELETE FROM oarlock_waiter", "DELETE FROM oarlock_gone"] {

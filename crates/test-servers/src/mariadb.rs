@@ -107,6 +107,8 @@ fn spawn(folder: &Path, port: u16, arguments: &[String]) -> Option<Process> {
     mariadbd.arg(format!("--pid-file={}", folder.join("pid").display()));
     mariadbd.args(["--bind-address=127.0.0.1", "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=4M"]);
     mariadbd.args(["--innodb-data-file-path=ibdata1:4M:autoextend", "--performance-schema=OFF", "--skip-log-bin"]);
+    // A server that starts removes what it takes for temporary tables of its former self, and would those of another.
+    mariadbd.arg(format!("--tmpdir={}", folder.display()));
     let mut process = Process::spawn(mariadbd.args(arguments), "mariadb-server-core");
     process.is_ready(|| greets(&socket(folder))).then_some(process)
 }

@@ -66,7 +66,7 @@ impl Argument for i64 {
 ///
 /// A lock is a row, taken and released by one statement each. Leases go by the server's clock. Nothing wakes a waiter: it asks,
 /// soon at first and then at longer and longer intervals; of the tasks of one client that want the same lock, the first does.
-/// Claims that are [`fair`](Claim::fair) draw tickets and are served in their order.
+/// Claims that are [`fair`](Claim::fair), and those that were passed over often, draw tickets and are served in their order.
 pub struct MySqlLock {
     server: Server<MySql>,
     statements: Statements,
@@ -87,7 +87,8 @@ impl fmt::Debug for MySqlLock {
 struct Seen {
     /// How long the lock is held; none: it is free.
     left_us: Option<i64>,
-    token: i64,
+    /// How often it was granted.
+    turns: i64,
     /// How many are before our ticket.
     ahead: i64,
 }
@@ -115,14 +116,13 @@ impl MySqlLock {
     /// Takes the lock, if its row is there, it is free, and nobody is in line: before the ticket, or for sure.
     async fn grant(&self, claim: &Claim, key: &str, ticket: Option<i64>) -> Result<Option<Grant>> {
         let (owner, lease) = (claim.owner.as_str(), micros(claim.lease));
-        let mut arguments = arguments!(owner, owner, lease, lease, owner, key, owner, owner);
-        let mut statement = &self.statements.grant;
-        if let Some(ticket) = ticket {
-            statement = &self.statements.grant_in_line;
-            key.add_to(&mut arguments);
-            ticket.add_to(&mut arguments);
-            owner.add_to(&mut arguments);
-        }
+        let (statement, arguments) = match ticket {
+            None => (&self.statements.grant, arguments!(owner, owner, lease, lease, owner, key, owner, owner)),
+            Some(ticket) => (
+                &self.statements.grant_in_line,
+                arguments!(key, owner, owner, owner, lease, lease, owner, key, owner, owner, key, ticket, owner),
+            ),
+        };
         let on_its_way = self.unsettled.send(&claim.owner);
         let answer = match self.server.run(statement, arguments, Again::Yes).await {
             Ok(answer) => answer,
@@ -152,7 +152,7 @@ impl MySqlLock {
         if row.get::<i64, _>("gone") > 0 {
             return Err(Error::new(ErrorKind::Refused, GAVE_UP));
         }
-        let mut seen = Seen { left_us: row.get("left_us"), token: row.get("token"), ahead: row.get("ahead") };
+        let mut seen = Seen { left_us: row.get("left_us"), turns: row.get("turns"), ahead: row.get("ahead") };
         let lease_us: i64 = row.get("lease_us");
         if seen.left_us.is_some_and(|left| left > lease_us) {
             self.server.run(&self.statements.shorten, arguments!(key), Again::Yes).await?;
@@ -220,11 +220,12 @@ impl MySqlLock {
     fn status(&self, row: &MySqlRow, waiters: &mut HashMap<String, Vec<OwnerId>>) -> Result<LockStatus> {
         let key = self.text(row, "name")?.ok_or_else(|| self.foreign())?;
         let name = self.prefix.name(&key).ok_or_else(|| self.foreign())?;
-        let holder = match self.text(row, "owner")? {
-            Some(owner) => Some(holder(&owner, row.get("held_us"), row.get("left_us"), row.get("token"))?),
-            None => None,
-        };
-        Ok(LockStatus { name, holder, waiters: waiters.remove(&key).unwrap_or_default() })
+        Ok(LockStatus { name, holder: self.holder(row)?, waiters: waiters.remove(&key).unwrap_or_default() })
+    }
+
+    fn holder(&self, row: &MySqlRow) -> Result<Option<Holder>> {
+        let Some(owner) = self.text(row, "owner")? else { return Ok(None) };
+        holder(&owner, row.get("held_us"), row.get("left_us"), row.get("token")).map(Some)
     }
 
     /// Who waits for the locks from this key to that.
@@ -285,10 +286,9 @@ impl DistributedLock for MySqlLock {
     async fn unlock(&self, claim: &Claim) -> Result<Unlocked> {
         let owner = claim.owner.as_str();
         if self.unsettled.contains(&claim.owner) {
-            self.server.run(&self.statements.give_up, arguments!(owner), Again::Yes).await?;
-        }
-        if claim.fair {
-            self.server.run(&self.statements.leave, arguments!(owner), Again::Yes).await?;
+            for undo in [&self.statements.give_up, &self.statements.leave] {
+                self.server.run(undo, arguments!(owner), Again::Yes).await?;
+            }
         }
         let unlocked = self.release(&claim.name, &claim.owner).await?;
         self.unsettled.forget(&claim.owner);
@@ -310,10 +310,10 @@ impl DistributedLock for MySqlLock {
 
     async fn inspect(&self, name: &LockName) -> Result<LockStatus> {
         let key = self.prefix.key(name);
-        let mut waiters = self.waiters(&key, &key).await?;
-        let answer =
-            self.server.run(&self.statements.inspect, arguments!(key.as_str(), key.as_str()), Again::Yes).await?;
-        self.status(answer.rows.first().ok_or_else(|| self.foreign())?, &mut waiters)
+        let waiters = self.waiters(&key, &key).await?.remove(&key).unwrap_or_default();
+        let answer = self.server.run(&self.statements.inspect, arguments!(key.as_str()), Again::Yes).await?;
+        let holder = answer.rows.first().map_or(Ok(None), |row| self.holder(row))?;
+        Ok(LockStatus { name: name.clone(), holder, waiters })
     }
 
     async fn list(&self, query: &ListQuery) -> Result<Page> {

@@ -3,10 +3,11 @@
 CREATE TABLE IF NOT EXISTS {t}_meta (name VARBINARY(32) PRIMARY KEY, value BIGINT NOT NULL) ENGINE=InnoDB;
 INSERT IGNORE INTO {t}_meta VALUES ('version', 1), ('floor', 0), ('swept', 0);
 
--- A lock's row stays when it is released, so that its token goes on. Until `line_us` somebody may be in line for it. Names are bytes: no collation takes two for one.
+-- A lock's row stays when it is released, so that its token goes on. `turns` counts its grants. Until `line_us` somebody may be in line for it. Names are bytes: no collation takes two for one.
 CREATE TABLE IF NOT EXISTS {t}_lock (
     name VARBINARY(1024) PRIMARY KEY, owner VARBINARY(512), token BIGINT NOT NULL, lease_us BIGINT NOT NULL,
-    since_us BIGINT NOT NULL, expires_us BIGINT NOT NULL, line_us BIGINT NOT NULL DEFAULT 0
+    since_us BIGINT NOT NULL, expires_us BIGINT NOT NULL, line_us BIGINT NOT NULL DEFAULT 0,
+    turns BIGINT NOT NULL DEFAULT 0
 ) ENGINE=InnoDB;
 
 -- Those who wait and want to be served in their order.

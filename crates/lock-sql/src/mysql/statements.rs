@@ -29,11 +29,12 @@ pub(super) struct Statements {
     /// Owner, owner, lease, lease, owner, key, owner, owner.
     pub(super) grant: Statement,
     /// The same, but looks whether anybody is in line before the ticket, which takes half as long again.
-    /// And key, ticket, owner.
+    /// Notes whether anybody else is. Key, owner, the parameters of the other, key, ticket, owner.
     pub(super) grant_in_line: Statement,
     /// Makes the row of a lock that has none. Key.
     pub(super) make: Statement,
-    /// Answers how long the lock is held (null: free), its token, how many are before the ticket, and whether the owner has given up.
+    /// Answers how long the lock is held (null: free), how often it was granted, how many are before the ticket, and whether the
+    /// owner has given up.
     /// Key, ticket, owner, owner, key.
     pub(super) look: Statement,
     /// Ends a lease sooner that lasts longer than it should, because the clock went back. Key.
@@ -55,7 +56,7 @@ pub(super) struct Statements {
     pub(super) renew: Statement,
     /// The same for a single one. Lease, lease, key, owner.
     pub(super) renew_one: Statement,
-    /// Answers the holder of one lock. Key, key.
+    /// Answers the holder of a lock, or nothing. Key.
     pub(super) inspect: Statement,
     /// Answers the locks that are held or waited for: from a key on, after a key, before a key; the same again; how many.
     pub(super) list: Statement,
@@ -74,12 +75,16 @@ pub(super) struct Statements {
 pub(super) const SETUP: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;
     SET SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 1, SESSION autocommit = 1, SESSION sql_safe_updates = 0";
 
-/// The columns of a lock's status.
-const STATUS: &str = "n.name AS name, l.owner AS owner, l.token AS token, {now} - l.since_us AS held_us,
-    l.expires_us - {now} AS left_us";
+/// The columns of a lock's holder.
+const HOLDER: &str =
+    "l.owner AS owner, l.token AS token, {now} - l.since_us AS held_us, l.expires_us - {now} AS left_us";
+
+/// Is anybody but this owner in line?
+const LINE: &str =
+    "line_us = IF(EXISTS (SELECT 1 FROM {t}_waiter AS w WHERE w.name = ? AND w.owner <> ?), line_us, 0),";
 
 /// What takes a lock, if nobody else has it. The columns that are read are set after that.
-const GRANT: &str = "UPDATE {t}_lock SET
+const GRANT: &str = "UPDATE {t}_lock SET {line} turns = turns + 1,
     token = LAST_INSERT_ID(IF(owner = ? AND expires_us > {now}, token, GREATEST(token + 1, {now}))),
     since_us = IF(owner = ? AND expires_us > {now}, since_us, {now}),
     lease_us = ?, expires_us = {now} + ?, owner = ?
@@ -90,7 +95,7 @@ impl Statements {
     pub(super) fn new(table: &Table) -> Self {
         let fill = |text: &str| {
             Statement::from(
-                table.fill(text).replace("{lives}", LIVES).replace("{status}", STATUS).replace("{now}", NOW),
+                table.fill(text).replace("{lives}", LIVES).replace("{holder}", HOLDER).replace("{now}", NOW),
             )
         };
         let many = vec!["?"; RENEWED_AT_ONCE].join(", ");
@@ -103,21 +108,22 @@ impl Statements {
         Self {
             probe: fill(
                 "SELECT (SELECT value FROM {t}_meta WHERE name = 'version') AS version,
-                    (SELECT COUNT(*) FROM (SELECT name, owner, token, lease_us, since_us, expires_us, line_us FROM {t}_lock LIMIT 1) AS l),
+                    (SELECT COUNT(*) FROM (SELECT name, owner, token, lease_us, since_us, expires_us, line_us, turns FROM {t}_lock LIMIT 1) AS l),
                     (SELECT COUNT(*) FROM (SELECT ticket, name, owner, seen_us FROM {t}_waiter LIMIT 1) AS w),
                     (SELECT COUNT(*) FROM (SELECT owner, at_us FROM {t}_gone LIMIT 1) AS g)",
             ),
-            grant: fill(&format!("{GRANT} AND line_us <= {{now}}")),
+            grant: fill(&format!("{} AND line_us <= {{now}}", GRANT.replace("{line}", ""))),
             grant_in_line: fill(&format!(
-                "{GRANT} AND NOT EXISTS (SELECT 1 FROM {{t}}_waiter AS w
-                    WHERE w.name = ? AND w.ticket < ? AND w.owner <> ? AND {{lives}})"
+                "{} AND NOT EXISTS (SELECT 1 FROM {{t}}_waiter AS w
+                    WHERE w.name = ? AND w.ticket < ? AND w.owner <> ? AND {{lives}})",
+                GRANT.replace("{line}", LINE)
             )),
             make: fill(
                 "INSERT IGNORE INTO {t}_lock (name, owner, token, lease_us, since_us, expires_us)
                 SELECT ?, NULL, value, 0, 0, 0 FROM {t}_meta WHERE name = 'floor'",
             ),
             look: fill(
-                "SELECT IF(l.owner IS NULL OR l.expires_us <= {now}, NULL, l.expires_us - {now}) AS left_us, l.lease_us, l.token,
+                "SELECT IF(l.owner IS NULL OR l.expires_us <= {now}, NULL, l.expires_us - {now}) AS left_us, l.lease_us, l.turns,
                     (SELECT COUNT(*) FROM {t}_waiter AS w
                         WHERE w.name = ? AND w.ticket < ? AND w.owner <> ? AND {lives}) AS ahead,
                     (SELECT COUNT(*) FROM {t}_gone AS g WHERE g.owner = ?) AS gone
@@ -142,11 +148,10 @@ impl Statements {
             renew: renew(&many),
             renew_one: renew("?"),
             inspect: fill(
-                "SELECT {status} FROM (SELECT ? AS name) AS n
-                LEFT JOIN {t}_lock AS l ON l.name = ? AND l.owner IS NOT NULL AND l.expires_us > {now}",
+                "SELECT {holder} FROM {t}_lock AS l WHERE l.name = ? AND l.owner IS NOT NULL AND l.expires_us > {now}",
             ),
             list: fill(
-                "SELECT {status} FROM (
+                "SELECT n.name AS name, {holder} FROM (
                     SELECT name FROM {t}_lock WHERE name >= ? AND name > ? AND name < ? AND owner IS NOT NULL AND expires_us > {now}
                     UNION SELECT w.name FROM {t}_waiter AS w WHERE w.name >= ? AND w.name > ? AND w.name < ? AND {lives}
                 ) AS n

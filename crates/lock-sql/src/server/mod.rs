@@ -18,6 +18,8 @@ pub(crate) use error::{Dialect, Next, Said};
 pub use options::ServerOptions;
 pub(crate) use options::{Reached, Table, TlsMode};
 use pool::Pool;
+#[cfg(feature = "mysql")]
+pub(crate) use unsettled::OnItsWay;
 pub(crate) use unsettled::Unsettled;
 
 /// A statement whose table names are filled in.
