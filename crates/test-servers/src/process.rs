@@ -101,15 +101,20 @@ impl Process {
         false
     }
 
-    /// `kill -9`, of the children too.
+    /// `kill -9`, of the children too. All are dead, and their sockets closed, when it returns.
     pub(crate) fn kill(&mut self) {
         self.signal(Signal::SIGSTOP);
         let children = self.children();
         // It may be dead already.
         let _ = self.0.kill();
         let _ = self.0.wait();
-        for child in children {
+        for &child in &children {
             let _ = kill(child, Signal::SIGKILL);
+        }
+        let late = Instant::now() + PATIENCE;
+        while children.iter().any(|&child| status_of(child).is_some_and(|status| !status.starts_with('Z'))) {
+            assert!(Instant::now() < late, "a killed server lives");
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -130,13 +135,18 @@ impl Process {
         let parent = self.0.id().to_string();
         let pids = fs::read_dir("/proc").expect("/proc").filter_map(|entry| {
             let pid = entry.ok()?.file_name().to_str()?.parse::<i32>().ok()?;
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            // The program's name, in parentheses, may have blanks in it.
-            let (_, rest) = stat.rsplit_once(") ")?;
-            (rest.split(' ').nth(1)? == parent).then_some(Pid::from_raw(pid))
+            let pid = Pid::from_raw(pid);
+            (status_of(pid)?.split(' ').nth(1)? == parent).then_some(pid)
         });
         pids.collect()
     }
+}
+
+/// What `/proc` says of a process: its state, its parent and more. None: it is gone.
+fn status_of(pid: Pid) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The program's name, in parentheses, may have blanks in it.
+    stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned())
 }
 
 impl Drop for Process {
