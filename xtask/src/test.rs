@@ -3,10 +3,14 @@
 use std::process::Command;
 
 /// Programs (and some files) that the tests need, and the Debian packages that have them.
-const NEEDED: [(&str, &str); 10] = [
+const NEEDED: [(&str, &str); 14] = [
     ("sh", "dash"),
     ("cc", "gcc"),
     ("setsid", "util-linux"),
+    ("setpriv", "util-linux"),
+    ("/usr/lib/postgresql/15/bin/postgres", "postgresql-15"),
+    ("/usr/sbin/mariadbd", "mariadb-server-core"),
+    ("my_print_defaults", "mariadb-client-core"),
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
     ("/usr/lib/python3/dist-packages/redis/lock.py", "python3-redis"),

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use lock_redis::RedisLock;
-use lock_sql::SqliteLock;
+use lock_sql::{MySqlLock, PostgresLock, SqliteLock};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::peers::{Baton, Flock, Ours, Peer, Rslock};
@@ -61,6 +61,8 @@ impl std::fmt::Display for Round {
         )
     }
 }
+
+impl Round {}
 
 /// One turn of one process: when it asked, had and gave back, by the machine's clock.
 type Turn = [u64; 3];
@@ -142,6 +144,10 @@ pub async fn work(mut arguments: impl Iterator<Item = String>) {
         "baton" => times.take_turns(Baton::new(&place).await).await,
         "rslock" => times.take_turns(Rslock::new(&place)).await,
         "redis" => times.take_turns(Ours::new(RedisLock::connect(&place, "bench").await.expect("a server"))).await,
+        "postgres" => {
+            times.take_turns(Ours::new(PostgresLock::connect(&place, "bench").await.expect("a server"))).await
+        }
+        "mysql" => times.take_turns(Ours::new(MySqlLock::connect(&place, "bench").await.expect("a server"))).await,
         other => panic!("no lock is called {other}"),
     };
     let mut output = std::io::stdout().lock();

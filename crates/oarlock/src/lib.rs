@@ -5,7 +5,7 @@
 pub use lock_core::*;
 #[cfg(feature = "redis")]
 pub use lock_redis as redis;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub use lock_sql as sql;
 #[cfg(feature = "zookeeper")]
 pub use lock_zookeeper as zookeeper;
@@ -42,6 +42,10 @@ pub fn registry() -> Registry {
     ] {
         registry.announce(scheme, feature);
     }
+    #[cfg(feature = "mysql")]
+    registry.register(lock_sql::MySqlFactory);
+    #[cfg(feature = "postgres")]
+    registry.register(lock_sql::PostgresFactory);
     #[cfg(feature = "redis")]
     registry.register(lock_redis::RedisFactory);
     #[cfg(feature = "sqlite")]

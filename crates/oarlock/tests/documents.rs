@@ -37,7 +37,7 @@ async fn zookeeper_is_here() {
 
 #[tokio::test]
 async fn the_announced_urls_are_known_and_name_their_feature() {
-    let announced = [("etcd", "etcd"), ("postgres", "postgres"), ("mysql", "mysql")];
+    let announced = [("etcd", "etcd")];
     for (scheme, feature) in announced {
         let url = format!("{scheme}://host");
         assert!(README.contains(&format!("`{scheme}://…` | hosts | announced")), "{scheme}");

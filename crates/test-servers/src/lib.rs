@@ -6,6 +6,9 @@
 mod certificates;
 mod clock;
 mod cluster;
+mod mariadb;
+mod postgres;
+mod process;
 mod redis;
 mod sentinel;
 mod zookeeper;
@@ -14,6 +17,8 @@ pub use certificates::{Authority, Certificate};
 pub use clock::ServerClock;
 pub use cluster::Cluster;
 pub use conformance_tests::Proxy;
+pub use mariadb::MariaDbServer;
+pub use postgres::PostgresServer;
 pub use redis::RedisServer;
 pub use sentinel::Sentinels;
 pub use zookeeper::ZookeeperServers;

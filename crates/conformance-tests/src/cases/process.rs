@@ -15,7 +15,7 @@ use crate::worker::{Answer, Order, Worker};
 use crate::workload::Workload;
 
 fn lock() -> Order {
-    Order::Lock { name: "x".into() }
+    Order::Lock { name: "x".into(), fair: false }
 }
 
 async fn locked(worker: &mut Worker, order: &Order) -> (u64, u64) {
@@ -82,10 +82,11 @@ pub(crate) async fn waiter_killed(ctx: Ctx) {
     let (here, other) = (ctx.locks(LONG).await, ctx.locks(LONG).await);
     let guard = take(&here, "x").await;
     let mut worker = ctx.worker(ctx.lease()).await;
-    worker.tell(&lock()).await.unwrap();
+    worker.tell(&Order::Lock { name: "x".into(), fair: true }).await.unwrap();
     let fair = here.capabilities().fair;
     until("the worker in line", async || !fair || waiters(&**here.backend(), "x").await == 1).await;
-    let behind = tokio::spawn(async move { take(&other, "x").await.unlock().await });
+    let behind =
+        tokio::spawn(async move { other.mutex("x").fair(true).wait(BOUND).lock().await.unwrap().unlock().await });
     until("another in line", async || !fair || waiters(&**here.backend(), "x").await == 2).await;
     worker.kill().await.unwrap();
     guard.unlock().await.unwrap();
