@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::stream::BoxStream;
 use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Instant, ListQuery,
-    LockName, LockStatus, Page, Renewal, Result, Unlocked,
+    LockName, LockStatus, OwnerId, Page, Renewal, Result, Unlocked,
 };
 use tokio::sync::watch;
 
@@ -150,6 +151,10 @@ impl DistributedLock for Faulty {
 
     fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.0.clock) as Arc<dyn Clock>
+    }
+
+    fn losses(&self) -> BoxStream<'static, OwnerId> {
+        self.0.inner.losses()
     }
 
     async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {

@@ -10,10 +10,11 @@ use conformance_tests::history::{Event, Log};
 use conformance_tests::oracle::{Tolerance, check, check_resource};
 use conformance_tests::resource::Resource;
 use conformance_tests::{Harness, NotOffered, Recorded, Recorder, Store, run_one};
+use futures_util::stream::BoxStream;
 use lock_core::memory::MemoryLock;
 use lock_core::{
-    Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, ListQuery, LockName, LockStatus, Locks, Page,
-    Renewal, Result, StoreToken, Unlocked,
+    Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, ListQuery, LockName, LockStatus, Locks,
+    OwnerId, Page, Renewal, Result, StoreToken, Unlocked,
 };
 
 /// What is wrong with a lock.
@@ -58,6 +59,10 @@ impl DistributedLock for Bad {
 
     fn clock(&self) -> Arc<dyn Clock> {
         self.inner.clock()
+    }
+
+    fn losses(&self) -> BoxStream<'static, OwnerId> {
+        self.inner.losses()
     }
 
     async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {

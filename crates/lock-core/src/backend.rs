@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::stream::{self, BoxStream};
 
 use crate::{Claim, Clock, Instant, LockName, OwnerId, Result, StoreToken};
 
@@ -40,6 +41,13 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
 
     /// The clock whose instants [`Grant`] and [`Renewal`] carry. The core uses the same one.
     fn clock(&self) -> Arc<dyn Clock>;
+
+    /// The owners whose locks this client loses from now on, each as soon as the store tells: what makes
+    /// [`Capabilities::prompt_loss`] true. It may leave some out, for a renewal says so too. A store that tells nothing by itself
+    /// has no reason to implement it.
+    fn losses(&self) -> BoxStream<'static, OwnerId> {
+        Box::pin(stream::pending())
+    }
 
     /// Takes the lock now or not at all: `None` means that another owner holds it (or, where the store is fair, waits
     /// for it).
@@ -150,7 +158,7 @@ pub enum Unlocked {
 pub struct Holder {
     /// The owner as the store has it.
     pub owner: OwnerId,
-    /// For how long, by the store's clock.
+    /// For how long, by the store's clock. Zero if the store does not tell.
     pub held_for: Duration,
     /// How long its lease still runs, by the store's clock.
     pub remaining: Duration,

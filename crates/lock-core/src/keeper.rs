@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use futures_util::stream::{BoxStream, FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
 
 use crate::lease::{End, Shared as Lease, Term, margin};
 use crate::worker::Worker;
-use crate::{Clock, DistributedLock, Error, ErrorKind, Instant, Renewal, Result};
+use crate::{Clock, DistributedLock, Error, ErrorKind, Instant, OwnerId, Renewal, Result};
 
 /// What is due this soon goes into the batch that leaves now.
 const SLACK: Duration = Duration::from_millis(20);
@@ -83,7 +83,7 @@ impl Keeper {
 
     /// Watches over a lease that holds until `until`, from now on.
     pub(crate) fn keep(&self, lease: &Arc<Lease>, until: Instant, now: Instant) {
-        self.worker.ensure(|| run(Arc::clone(&self.shared)));
+        self.worker.ensure(|| run(Arc::clone(&self.shared), self.shared.backend.losses()));
         self.shared.schedule(lease, until, now);
     }
 
@@ -154,6 +154,16 @@ impl Shared {
         batch
     }
 
+    /// The store told of a loss by itself.
+    fn lose(&self, owner: &OwnerId) {
+        let mut state = self.state();
+        let theirs = state.leases.values().find(|entry| entry.lease.claim.owner == *owner);
+        if let Some(lease) = theirs.map(|entry| Arc::clone(&entry.lease)) {
+            lease.end(End::NotHeld);
+            state.remove(lease.id);
+        }
+    }
+
     /// What a batch was answered.
     fn apply(&self, batch: Vec<Arc<Lease>>, answers: Vec<Result<Renewal>>) {
         let now = self.clock.now();
@@ -204,7 +214,8 @@ impl Shared {
     }
 }
 
-async fn run(shared: Arc<Shared>) {
+async fn run(shared: Arc<Shared>, losses: BoxStream<'static, OwnerId>) {
+    let mut losses = losses.fuse();
     let process = std::process::id();
     let mut on_their_way = FuturesUnordered::new();
     loop {
@@ -226,6 +237,7 @@ async fn run(shared: Arc<Shared>) {
         };
         tokio::select! {
             Some((batch, answers)) = on_their_way.next() => shared.apply(batch, answers),
+            Some(owner) = losses.next() => shared.lose(&owner),
             () = shared.wake.notified() => {}
             () = sleep_until(&*shared.clock, next) => {}
         }
