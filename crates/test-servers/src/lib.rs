@@ -3,8 +3,17 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod etcd;
 mod proxy;
 mod redis;
 
+use std::net::{Ipv4Addr, TcpListener};
+
+pub use etcd::EtcdCluster;
 pub use proxy::Proxy;
 pub use redis::RedisServer;
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    listener.local_addr().expect("an address").port()
+}
