@@ -1,0 +1,178 @@
+//! The leases of a client, one for each length, and which claims a renewal of one renews.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lock_core::{Claim, Error, Renewal, Result};
+use tokio::sync::Notify;
+
+use crate::Shared;
+use crate::connection::{Again, Connection};
+use crate::error;
+use crate::ledger::Stage;
+use crate::session::Session;
+
+/// A transaction may have 128 operations.
+const AT_ONCE: usize = 100;
+
+/// The longest lease that is asked for: ten years, in seconds.
+const ENDLESS: u64 = 10 * 365 * 86_400;
+
+/// A claim begins with a lease that was renewed less than this part of it ago, so that it has most of it before it.
+const FRESH: u32 = 10;
+
+#[derive(Default)]
+pub(crate) struct Sessions {
+    open: Mutex<HashMap<i64, Slot>>,
+    /// There is a session that was not there before.
+    pub(crate) opened: Notify,
+}
+
+/// Locked while the session is opened, so that it is opened once.
+type Slot = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
+
+impl Sessions {
+    fn open(&self) -> MutexGuard<'_, HashMap<i64, Slot>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All that are open and are not being opened.
+    pub(crate) fn all(&self) -> Vec<Arc<Session>> {
+        self.open().values().filter_map(|slot| slot.try_lock().ok()?.clone()).collect()
+    }
+
+    /// Lets go of a session that is over.
+    pub(crate) fn forget(&self, session: &Session) {
+        for slot in self.open().values() {
+            if let Ok(mut slot) = slot.try_lock() {
+                slot.take_if(|open| open.lease == session.lease);
+            }
+        }
+    }
+
+    /// Ends all leases, as well as that can be done soon.
+    pub(crate) async fn close(&self, connection: &Connection) {
+        let revocations = self.all().into_iter().map(|session| async move {
+            let revoking = connection.ask(Again::Yes, |link| {
+                let (mut lease, id) = (link.lease.clone(), session.lease);
+                async move { lease.revoke(id).await }
+            });
+            // Otherwise it ends when its time is over.
+            let _ = revoking.await;
+        });
+        join_all(revocations).await;
+    }
+}
+
+impl Shared {
+    /// The session for claims with this lease, renewed not long ago.
+    pub(crate) async fn session(&self, lease: Duration) -> Result<Arc<Session>> {
+        let seconds = whole_seconds(lease);
+        let slot = Arc::clone(self.sessions.open().entry(seconds).or_default());
+        let mut slot = slot.lock().await;
+        let now = self.connection.clock.now();
+        if let Some(session) = slot.as_ref() {
+            session.touch(now);
+            if session.is_fresh(FRESH, now) || self.renew_session(session, &[]).await?.is_some() {
+                return Ok(Arc::clone(session));
+            }
+        }
+        let session = Arc::new(Session::open(&self.connection, &self.keys, seconds).await?);
+        *slot = Some(Arc::clone(&session));
+        self.sessions.opened.notify_one();
+        Ok(session)
+    }
+
+    /// Prolongs a lease. What hangs on one that is over is lost.
+    pub(crate) async fn renew_session(
+        &self,
+        session: &Arc<Session>,
+        keys: &[String],
+    ) -> Result<Option<Vec<Option<i64>>>> {
+        if session.is_lost() {
+            return Ok(None);
+        }
+        let revisions = session.renew(&self.connection, keys).await?;
+        if revisions.is_none() {
+            self.ledger.lost(session);
+        }
+        Ok(revisions)
+    }
+
+    pub(crate) async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
+        let mut answers: Vec<_> = claims.iter().map(|_| Ok(Renewal::NotHeld)).collect();
+        let mut batches: HashMap<i64, (Arc<Session>, Vec<Held<'_>>)> = HashMap::new();
+        for (at, claim) in claims.iter().enumerate() {
+            let key = self.keys.own(claim);
+            let Some(own) = self.ledger.get(&key) else { continue };
+            match own.stage {
+                Stage::Held(revision) => {
+                    let held = Held { at, claim, key, revision };
+                    batches.entry(own.session.lease).or_insert_with(|| (own.session, Vec::new())).1.push(held);
+                }
+                Stage::Leaving { held: true } => answers[at] = Err(error::leaving()),
+                _ => {}
+            }
+        }
+        let chunks = batches.values().flat_map(|(session, held)| held.chunks(AT_ONCE).map(move |some| (session, some)));
+        let renewed = join_all(chunks.map(|(session, some)| self.renew_some(session, some))).await;
+        for (at, answer) in renewed.into_iter().flatten() {
+            answers[at] = answer;
+        }
+        answers
+    }
+
+    async fn renew_some(&self, session: &Arc<Session>, held: &[Held<'_>]) -> Vec<(usize, Result<Renewal>)> {
+        let keys: Vec<_> = held.iter().map(|held| held.key.clone()).collect();
+        let asked = self.connection.clock.now();
+        let revisions = match self.renew_session(session, &keys).await {
+            Ok(Some(revisions)) => revisions,
+            Ok(None) => vec![None; held.len()],
+            Err(error) => {
+                // Each claim gets an error of its own; they share the words.
+                let same = |held: &Held<'_>| (held.at, Err::<Renewal, Error>(error::again(&error, error.kind())));
+                return held.iter().map(same).collect();
+            }
+        };
+        let answer = |(held, revision): (&Held<'_>, Option<i64>)| {
+            if revision != Some(held.revision) {
+                self.ledger.remove(&held.key);
+                return (held.at, Ok(Renewal::NotHeld));
+            }
+            let valid_until = session.valid_until().min(asked + held.claim.lease);
+            self.ledger.renewed(&held.key, valid_until);
+            (held.at, Ok(Renewal::Held { valid_until }))
+        };
+        held.iter().zip(revisions).map(answer).collect()
+    }
+}
+
+/// A claim that is held, to be renewed.
+struct Held<'a> {
+    at: usize,
+    claim: &'a Claim,
+    key: String,
+    revision: i64,
+}
+
+/// A lease as etcd is told it: never less than we promise.
+fn whole_seconds(lease: Duration) -> i64 {
+    let seconds = lease.as_secs().saturating_add(u64::from(lease.subsec_nanos() > 0));
+    seconds.clamp(1, ENDLESS) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_are_asked_for_in_whole_seconds() {
+        let cases = [(Duration::ZERO, 1), (Duration::from_millis(2001), 3), (Duration::from_secs(30), 30)];
+        for (lease, seconds) in cases {
+            assert_eq!(whole_seconds(lease), seconds);
+        }
+        assert_eq!(whole_seconds(Duration::MAX), ENDLESS as i64);
+    }
+}
