@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use etcd_client::{KeyValue, Txn, TxnResponse};
-use lock_core::{Claim, Error, ErrorKind, Grant, Instant, Result, StoreToken};
+use lock_core::{Claim, Grant, Instant, Result, StoreToken};
 
 use crate::Shared;
 use crate::connection::Again;
-use crate::error::{self, Failure, nonsense, stray};
+use crate::error::{Failure, in_doubt, nonsense, stray};
 use crate::ledger::Place;
 use crate::requests::{Spot, found, join, look, revision, take, text};
 use crate::session::{Session, transact};
@@ -77,7 +77,7 @@ impl Shared {
                 match turn {
                     Turn::First(revision) => {
                         if !session.is_fresh(HALF, self.connection.clock.now()) {
-                            self.renew_session(&session, &[]).await.map_err(in_line)?;
+                            self.renew_session(&session, &[]).await.map_err(in_doubt)?;
                         }
                         return granted(place, claim, &session, revision, sent);
                     }
@@ -88,7 +88,7 @@ impl Shared {
                     Turn::Behind(_, ahead) if ahead.lease() == 0 => {
                         drop(place);
                         // A refusal leaves nothing behind.
-                        self.release(&key, &line).await.map_err(in_line)?;
+                        self.release(&key, &line).await.map_err(in_doubt)?;
                         return Err(stray(&text(ahead.key())));
                     }
                     Turn::Behind(revision, ahead) => {
@@ -135,11 +135,11 @@ impl Shared {
     /// Whose turn it is, now that the key ahead is gone, or may be. It also shows that the own key is there, on its lease.
     async fn turn(&self, spot: &Spot<'_>, revision: i64, session: &Session) -> Result<Turn> {
         let answer = transact(&self.connection, Again::Yes, look(spot, revision, session)).await;
-        let answer = answer.map_err(|failure| in_line(failure.into()))?;
+        let answer = answer.map_err(|failure| in_doubt(failure.into()))?;
         if !answer.succeeded() {
             return Ok(Turn::Gone);
         }
-        let ahead = found(&answer).map_err(in_line)?.pop().ok_or_else(nonsense)?.pop();
+        let ahead = found(&answer).map_err(in_doubt)?.pop().ok_or_else(nonsense)?.pop();
         Ok(ahead.map_or(Turn::First(revision), |ahead| Turn::Behind(revision, ahead)))
     }
 
@@ -160,14 +160,6 @@ fn joined(spot: &Spot<'_>, answer: &TxnResponse) -> Result<Turn> {
     let own = last_two.next().filter(|own| own.key() == spot.key.as_bytes()).ok_or_else(nonsense)?;
     let revision = own.create_revision();
     Ok(last_two.next().map_or(Turn::First(revision), |ahead| Turn::Behind(revision, ahead)))
-}
-
-/// An error while the claim stands in line: that has to be undone.
-fn in_line(error: Error) -> Error {
-    match error.kind() {
-        ErrorKind::Unknown => error,
-        _ => error::again(&error, ErrorKind::Unknown).with_source(error),
-    }
 }
 
 fn granted(place: Place, claim: &Claim, session: &Arc<Session>, revision: i64, sent: Instant) -> Result<Grant> {

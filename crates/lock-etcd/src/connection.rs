@@ -8,7 +8,7 @@ use etcd_client::{Client, ConnectOptions, Error as EtcdError, KvClient, LeaseCli
 use lock_core::{Clock, Error, ErrorKind, Instant};
 use tokio::sync::watch;
 
-use crate::error::{self, Failure, Verdict, closed, judge, no_answer};
+use crate::error::{Failure, Verdict, closed, in_doubt, judge, no_answer, not_done};
 
 /// How often to ask again while there is no leader.
 const ELECTION: Duration = Duration::from_millis(50);
@@ -78,26 +78,25 @@ impl Connection {
         F: Fn(Arc<Link>) -> Asking,
         Asking: Future<Output = Result<T, EtcdError>>,
     {
-        let (mut tries, mut in_doubt) = (0, false);
+        let (mut tries, mut unsure) = (0, false);
         let late = tokio::time::Instant::now() + self.timeout * 2;
         loop {
             let (error, counts) = match self.ask_once(&request).await {
                 Ok(answer) => return Ok(answer),
-                Err(Verdict::Answered(failure)) if !in_doubt => return Err(failure),
+                Err(Verdict::Answered(failure)) if !unsure => return Err(failure),
                 Err(Verdict::Answered(failure)) => (Error::from(failure), true),
                 Err(Verdict::NotDone(error)) => (error, true),
                 Err(Verdict::NoLeader(error)) => (error, false),
                 Err(Verdict::Unknown(error)) => {
-                    in_doubt = true;
+                    unsure = true;
                     (error, true)
                 }
             };
             tries += usize::from(counts);
             let enough = tries >= self.endpoints.len().max(2) || tokio::time::Instant::now() >= late;
-            if enough || error.kind() == ErrorKind::Closed || (in_doubt && again == Again::No) {
+            if enough || error.kind() == ErrorKind::Closed || (unsure && again == Again::No) {
                 // Of several tries, an earlier one may have been done.
-                let unsure = in_doubt && error.kind() != ErrorKind::Unknown;
-                return Err(Failure::Other(if unsure { error::again(&error, ErrorKind::Unknown) } else { error }));
+                return Err(Failure::Other(if unsure { in_doubt(error) } else { error }));
             }
             if !counts {
                 tokio::time::sleep(ELECTION).await;
@@ -224,10 +223,7 @@ impl Connection {
 /// A login changes nothing, whatever became of it.
 fn surely_not_done(verdict: Verdict) -> Verdict {
     match verdict {
-        Verdict::Unknown(error) => {
-            let kind = ErrorKind::Unavailable;
-            Verdict::NotDone(if error.kind() == kind { error } else { error::again(&error, kind).with_source(error) })
-        }
+        Verdict::Unknown(error) => Verdict::NotDone(not_done(error)),
         other => other,
     }
 }

@@ -138,7 +138,22 @@ pub(crate) fn stray(key: &str) -> Error {
     Error::new(ErrorKind::Refused, wrong)
 }
 
-/// The same words for another caller; sure that nothing was done or not.
-pub(crate) fn again(error: &Error, kind: ErrorKind) -> Error {
-    Error::new(kind, error.to_string())
+/// What failed changes nothing, whatever became of it.
+pub(crate) fn not_done(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Unknown => as_kind(ErrorKind::Unavailable, error),
+        _ => error,
+    }
+}
+
+/// What failed may have been done, or has to be undone.
+pub(crate) fn in_doubt(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Unknown | ErrorKind::Closed => error,
+        _ => as_kind(ErrorKind::Unknown, error),
+    }
+}
+
+fn as_kind(kind: ErrorKind, error: Error) -> Error {
+    Error::new(kind, error.to_string()).with_source(error)
 }

@@ -15,6 +15,7 @@ use percent_encoding::percent_decode_str;
 use crate::EtcdLock;
 use crate::connection::Connection;
 use crate::doctor::of_version;
+use crate::error::not_done;
 use crate::keys::Keys;
 
 /// The port of a host without one.
@@ -154,10 +155,7 @@ impl EtcdOptions {
         let connection = Connection::new(endpoints, options, self.timeout, self.clock);
         let lock = EtcdLock::new(connection, keys);
         // Whatever is wrong with address, login or rights shows here.
-        lock.shared.present_revision().await.map_err(|error| match error.kind() {
-            ErrorKind::Unknown => crate::error::again(&error, ErrorKind::Unavailable).with_source(error),
-            _ => error,
-        })?;
+        lock.shared.present_revision().await.map_err(not_done)?;
         lock.warn().await;
         lock.ensure_tasks();
         Ok(lock)

@@ -1,7 +1,7 @@
 //! A lease of the store that claims share, and the key that proves it: its beacon.
 //!
 //! The store answers a keep-alive from memory, and was seen to do so for seconds after the lease had gone. So it counts
-//! only when a write to the beacon, which hangs on the lease, was committed after it, under the same leader.
+//! only when a write that demands the beacon, which hangs on the lease, was committed after it, under the same leader.
 //!
 //! The beacon's value is a number, the *epoch*. Every request that puts a key demands the present one. To raise it makes void
 //! whatever is still on its way.
@@ -15,7 +15,7 @@ use etcd_client::{
 use lock_core::{Error, ErrorKind, Instant, Result};
 
 use crate::connection::{Again, Connection};
-use crate::error::{self, Failure, Verdict, nonsense};
+use crate::error::{self, Failure, Verdict, nonsense, not_done};
 use crate::keys::Keys;
 use crate::requests::{found, get_key};
 
@@ -46,7 +46,7 @@ struct Stream {
     answers: LeaseKeepAliveStream,
 }
 
-/// What a write to the beacon found.
+/// What the write found.
 enum Confirmed {
     /// The lease lives, and these keys have these create revisions, if they are there.
     Yes(Vec<Option<i64>>),
@@ -79,11 +79,7 @@ impl Session {
             let state = State { since, ttl, epoch: 0, lost: false, used: connection.clock.now() };
             Ok::<_, Failure>(Self { lease, beacon, state: Mutex::new(state), stream: tokio::sync::Mutex::default() })
         };
-        opening.await.map_err(|failure| {
-            let error = Error::from(failure);
-            let unsure = error.kind() == ErrorKind::Unknown;
-            if unsure { error::again(&error, ErrorKind::Unavailable).with_source(error) } else { error }
-        })
+        opening.await.map_err(|failure| not_done(failure.into()))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -231,18 +227,17 @@ impl Session {
         Ok((answer.ttl() > 0).then(|| (sent, seconds_of(answer.ttl()), term)))
     }
 
-    /// The write that proves it.
+    /// The write that proves it. It deletes what is not there: that is committed like any other, also when the store is full.
     async fn confirm(&self, connection: &Connection, term: u64, keys: &[String]) -> Result<Confirmed> {
-        let put = self.put(&self.beacon, &self.epoch().to_string());
+        let write = TxnOp::delete(format!("{}/", self.beacon), None);
         let looks = keys.iter().map(|key| get_key(key));
         let txn = Txn::new()
             .when([self.is_present()])
-            .and_then([put].into_iter().chain(looks).collect::<Vec<_>>())
+            .and_then([write].into_iter().chain(looks).collect::<Vec<_>>())
             .or_else([get_key(&self.beacon)]);
         let answer = match transact(connection, Again::Yes, txn).await {
             Ok(answer) => answer,
-            Err(Failure::LeaseGone) => return Ok(Confirmed::Gone),
-            Err(Failure::Other(error)) => return Err(error),
+            Err(failure) => return Err(failure.into()),
         };
         if !answer.succeeded() {
             return Ok(if self.saw_beacon(&answer)? { Confirmed::Again } else { Confirmed::Gone });

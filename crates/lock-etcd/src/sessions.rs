@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::Shared;
 use crate::connection::{Again, Connection};
-use crate::error;
+use crate::error::{leaving, not_done};
 use crate::ledger::Stage;
 use crate::session::Session;
 
@@ -25,31 +25,37 @@ const FRESH: u32 = 10;
 
 #[derive(Default)]
 pub(crate) struct Sessions {
-    open: Mutex<HashMap<i64, Slot>>,
+    /// By the seconds that were asked for.
+    slots: Mutex<HashMap<i64, Slot>>,
     /// There is a session that was not there before.
     pub(crate) opened: Notify,
 }
 
-/// Locked while the session is opened, so that it is opened once.
-type Slot = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
+#[derive(Default)]
+struct Slot {
+    session: Option<Arc<Session>>,
+    /// Locked by who opens it, so that it is opened once.
+    opening: Arc<tokio::sync::Mutex<()>>,
+}
 
 impl Sessions {
-    fn open(&self) -> MutexGuard<'_, HashMap<i64, Slot>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn slots(&self) -> MutexGuard<'_, HashMap<i64, Slot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All that are open and are not being opened.
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
-        self.open().values().filter_map(|slot| slot.try_lock().ok()?.clone()).collect()
+        self.slots().values().filter_map(|slot| slot.session.clone()).collect()
     }
 
     /// Lets go of a session that is over.
     pub(crate) fn forget(&self, session: &Session) {
-        for slot in self.open().values() {
-            if let Ok(mut slot) = slot.try_lock() {
-                slot.take_if(|open| open.lease == session.lease);
-            }
+        for slot in self.slots().values_mut() {
+            slot.session.take_if(|open| open.lease == session.lease);
         }
+    }
+
+    fn get(&self, seconds: i64) -> Option<Arc<Session>> {
+        self.slots().get(&seconds)?.session.clone()
     }
 
     /// Ends all leases, as well as that can be done soon.
@@ -70,17 +76,26 @@ impl Shared {
     /// The session for claims with this lease, renewed not long ago.
     pub(crate) async fn session(&self, lease: Duration) -> Result<Arc<Session>> {
         let seconds = whole_seconds(lease);
-        let slot = Arc::clone(self.sessions.open().entry(seconds).or_default());
-        let mut slot = slot.lock().await;
-        let now = self.connection.clock.now();
-        if let Some(session) = slot.as_ref() {
+        let fresh = || {
+            let (now, session) = (self.connection.clock.now(), self.sessions.get(seconds)?);
             session.touch(now);
-            if session.is_fresh(FRESH, now) || self.renew_session(session, &[]).await?.is_some() {
-                return Ok(Arc::clone(session));
-            }
+            session.is_fresh(FRESH, now).then_some(session)
+        };
+        if let Some(session) = fresh() {
+            return Ok(session);
+        }
+        let opening = Arc::clone(&self.sessions.slots().entry(seconds).or_default().opening);
+        let _turn = opening.lock().await;
+        if let Some(session) = fresh() {
+            return Ok(session);
+        }
+        if let Some(session) = self.sessions.get(seconds)
+            && self.renew_session(&session, &[]).await.map_err(not_done)?.is_some()
+        {
+            return Ok(session);
         }
         let session = Arc::new(Session::open(&self.connection, &self.keys, seconds).await?);
-        *slot = Some(Arc::clone(&session));
+        self.sessions.slots().entry(seconds).or_default().session = Some(Arc::clone(&session));
         self.sessions.opened.notify_one();
         Ok(session)
     }
@@ -112,7 +127,7 @@ impl Shared {
                     let held = Held { at, claim, key, revision };
                     batches.entry(own.session.lease).or_insert_with(|| (own.session, Vec::new())).1.push(held);
                 }
-                Stage::Leaving { held: true } => answers[at] = Err(error::leaving()),
+                Stage::Leaving { held: true } => answers[at] = Err(leaving()),
                 _ => {}
             }
         }
@@ -132,7 +147,7 @@ impl Shared {
             Ok(None) => vec![None; held.len()],
             Err(error) => {
                 // Each claim gets an error of its own; they share the words.
-                let same = |held: &Held<'_>| (held.at, Err::<Renewal, Error>(error::again(&error, error.kind())));
+                let same = |held: &Held<'_>| (held.at, Err(Error::new(error.kind(), error.to_string())));
                 return held.iter().map(same).collect();
             }
         };

@@ -134,6 +134,21 @@ impl EtcdCluster {
         assert!((0..self.members.len()).all(|member| self.is_up(member)), "etcd does not start again");
     }
 
+    /// How many messages of clients the members got, requests and those of streams alike, whose method has one of these names;
+    /// without names, all.
+    pub fn requests(&self, methods: &[&str]) -> u64 {
+        let wanted = |line: &&str| {
+            let is_one = |method: &&str| line.contains(&format!("grpc_method=\"{method}\""));
+            line.starts_with("grpc_server_msg_received_total") && (methods.is_empty() || methods.iter().any(is_one))
+        };
+        let count = |line: &str| line.rsplit(' ').next().and_then(|number| number.parse::<f64>().ok());
+        let of_member = |member: &Member| {
+            let metrics = get(member.client, "/metrics").expect("the member runs");
+            metrics.lines().filter(wanted).filter_map(count).sum::<f64>() as u64
+        };
+        self.members.iter().map(of_member).sum()
+    }
+
     /// The process id of a member.
     pub fn pid(&self, member: usize) -> u32 {
         self.members[member].child.id()

@@ -9,9 +9,9 @@ use lock_core::{DistributedLock, LockName, Registry};
 use lock_etcd::{EtcdFactory, EtcdLock};
 use test_servers::{EtcdCluster, Proxy};
 
-pub struct EtcdHarness {
-    pub name: &'static str,
-    pub members: usize,
+pub(crate) struct EtcdHarness {
+    pub(crate) name: &'static str,
+    pub(crate) members: usize,
 }
 
 #[async_trait]
