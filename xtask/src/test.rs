@@ -2,28 +2,37 @@
 
 use std::process::Command;
 
-/// Programs (and one file) that the tests need, and the Debian packages that have them.
-const NEEDED: [(&str, &str); 6] = [
+/// Programs (and files) that building and testing everything needs, and the Debian packages that have them.
+const NEEDED: [(&str, &str); 12] = [
     ("sh", "dash"),
     ("cc", "gcc"),
     ("setsid", "util-linux"),
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
     ("/usr/lib/python3/dist-packages/redis/lock.py", "python3-redis"),
+    ("etcd", "etcd-server"),
+    ("etcdctl", "etcd-client"),
+    ("protoc", "protobuf-compiler"),
+    ("strace", "strace"),
+    ("openssl", "openssl"),
+    ("/usr/include/google/protobuf/descriptor.proto", "libprotobuf-dev"),
 ];
 
 /// The stores that the test command tortures: long enough for some hundred stops and kills.
-const TORTURED: [&str; 2] = ["sqlite", "redis"];
+const TORTURED: [&str; 3] = ["sqlite", "redis", "etcd"];
 
 pub(crate) fn run() -> Result<(), String> {
     set_up()?;
     // The torture's workers and the tests of the program run what is built here.
     cargo(&["test", "--locked", "--workspace"])?;
+    // What no default feature switches on.
+    cargo(&["test", "--locked", "-p", "oarlock", "-p", "oarlock-cli", "--features", "etcd", "etcd"])?;
+    cargo(&["test", "--locked", "-p", "lock-etcd", "--features", "tls", "--test", "tls"])?;
     TORTURED.iter().try_for_each(|store| cargo(&["xtask", "torture", store, "--minutes", "0.5", "--seed", "7"]))
 }
 
 /// Installs what is missing, where that is possible.
-fn set_up() -> Result<(), String> {
+pub(crate) fn set_up() -> Result<(), String> {
     let missing: Vec<_> =
         NEEDED.iter().filter(|(program, _)| !is_there(program)).map(|(_, package)| *package).collect();
     if missing.is_empty() {
@@ -43,7 +52,7 @@ fn is_there(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-fn cargo(arguments: &[&str]) -> Result<(), String> {
+pub(crate) fn cargo(arguments: &[&str]) -> Result<(), String> {
     println!("== cargo {}", arguments.join(" "));
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     match Command::new(cargo).args(arguments).status() {

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use lock_bench::{contended, memory, redis, sqlite};
+use lock_bench::{contended, etcd, memory, redis, sqlite};
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -32,6 +32,12 @@ fn main() -> ExitCode {
     }
     if wanted("redis-uncontended") {
         figures.extend(runtime.block_on(redis::uncontended(7, second)));
+    }
+    if wanted("etcd-uncontended") {
+        figures.push(runtime.block_on(etcd::uncontended(7, second)));
+    }
+    if wanted("etcd-contended") {
+        figures.extend(etcd::eight_processes(folder.path(), 3, second * 4));
     }
     println!("\nRatios, median (lowest–highest round):");
     figures.iter().for_each(|figure| figure.print());

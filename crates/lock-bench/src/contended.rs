@@ -13,7 +13,7 @@ use lock_sql::SqliteLock;
 use rustix::fs::{FlockOperation, flock};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::Figure;
+use crate::{Figure, etcd};
 
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -34,23 +34,29 @@ pub fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> Figure {
 }
 
 /// What a round of processes did.
-struct Round {
-    rate: f64,
-    hand_offs: Vec<Duration>,
+pub(crate) struct Round {
+    pub(crate) rate: f64,
+    pub(crate) hand_offs: Vec<Duration>,
     /// Jain's index over the processes: 1 if all had the lock equally often.
     fairness: f64,
     longest_wait: Duration,
 }
 
+impl Round {
+    /// The hand-off that this share of them is not slower than.
+    pub(crate) fn at(&self, share: f64) -> Duration {
+        self.hand_offs[((self.hand_offs.len() - 1) as f64 * share) as usize]
+    }
+}
+
 impl std::fmt::Display for Round {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let at = |share: f64| self.hand_offs[((self.hand_offs.len() - 1) as f64 * share) as usize].as_micros();
         write!(
             f,
             "{:.0} acquisitions/s, from release to the next grant p50 {} us, p99 {} us, fairness {:.3}, longest wait {} ms",
             self.rate,
-            at(0.5),
-            at(0.99),
+            self.at(0.5).as_micros(),
+            self.at(0.99).as_micros(),
             self.fairness,
             self.longest_wait.as_millis()
         )
@@ -58,9 +64,9 @@ impl std::fmt::Display for Round {
 }
 
 /// One turn of one process: when it asked, had and gave back, by the machine's clock.
-type Turn = [u64; 3];
+pub(crate) type Turn = [u64; 3];
 
-fn run(place: &Path, kind: &str, processes: usize, each: Duration) -> Round {
+pub(crate) fn run(place: &Path, kind: &str, processes: usize, each: Duration) -> Round {
     let start = now() + 300_000_000;
     let program = std::env::current_exe().expect("this program has a path");
     let spawn = |_| -> Child {
@@ -112,7 +118,9 @@ pub async fn work(mut arguments: impl Iterator<Item = String>) {
     let place = PathBuf::from(next());
     let [start, end] = [(); 2].map(|()| next().parse::<u64>().expect("a time"));
     let mut turns = Vec::new();
-    if kind == "flock" {
+    if kind.starts_with(etcd::KIND) {
+        turns = etcd::work(&kind, &place.to_string_lossy(), start, end, PAUSE).await;
+    } else if kind == "flock" {
         let file = File::create(place.join("flock")).expect("a new file");
         wait_for(start).await;
         while now() < end {
@@ -145,11 +153,11 @@ pub async fn work(mut arguments: impl Iterator<Item = String>) {
     }
 }
 
-async fn wait_for(start: u64) {
+pub(crate) async fn wait_for(start: u64) {
     tokio::time::sleep(Duration::from_nanos(start.saturating_sub(now()))).await;
 }
 
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use lock_core::{Locks, Unlocked};
 use lock_etcd::EtcdLock;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use test_servers::EtcdCluster;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
@@ -38,8 +40,8 @@ impl Etcdctl {
     }
 
     async fn interrupt(mut self) {
-        let pid = self.child.id().unwrap().to_string();
-        assert!(Command::new("kill").args(["-INT", &pid]).status().await.unwrap().success());
+        let pid = Pid::from_raw(self.child.id().unwrap().try_into().unwrap());
+        kill(pid, Signal::SIGINT).unwrap();
         tokio::time::timeout(BOUND, self.child.wait()).await.unwrap().unwrap();
     }
 }

@@ -26,8 +26,22 @@ async fn redis_is_here_and_says_what_of_it_is_not() {
 }
 
 #[tokio::test]
+async fn etcd_is_here_or_names_its_feature() {
+    assert!(README.contains("| `etcd://h1,h2,h3` | hosts | here"));
+    let error = oarlock::connect("etcd://127.0.0.1:1").await.unwrap_err();
+    if cfg!(feature = "etcd") {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    } else {
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("the cargo feature \"etcd\""), "{error}");
+    }
+    let error = oarlock::connect("etcds://127.0.0.1:1").await.unwrap_err();
+    assert_eq!(error.kind() == ErrorKind::Unavailable, cfg!(all(feature = "etcd", feature = "tls")), "{error}");
+}
+
+#[tokio::test]
 async fn the_announced_urls_are_known_and_name_their_feature() {
-    let announced = [("zookeeper", "zookeeper"), ("etcd", "etcd"), ("postgres", "postgres"), ("mysql", "mysql")];
+    let announced = [("zookeeper", "zookeeper"), ("postgres", "postgres"), ("mysql", "mysql")];
     for (scheme, feature) in announced {
         let url = format!("{scheme}://host");
         assert!(README.contains(&format!("`{scheme}://…` | hosts | announced")), "{scheme}");
