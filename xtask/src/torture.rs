@@ -36,15 +36,21 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         other => return Err(format!("{other:?} cannot be tortured: name sqlite, redis, etcd, or a URL")),
     };
     let minutes = Duration::try_from_secs_f64(options.minutes * 60.0).map_err(|error| format!("--minutes: {error}"))?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| error.to_string())?;
+    let locks = runtime.block_on(oarlock::connect(&url)).map_err(|error| error.to_string())?;
     let mut torture = TortureOptions::new(url);
+    torture.lease = torture.lease.max(locks.capabilities().min_lease);
+    drop(locks);
     torture.duration = minutes;
     torture.seed = options.seed;
     torture.workers = options.workers;
     println!("torturing {} for {minutes:?} with seed {}", options.backend, options.seed);
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| error.to_string())?;
     let report = runtime.block_on(torture::run(&torture)).map_err(|error| error.to_string())?;
     println!("{report}");
+    if report.grants == 0 {
+        return Err("nobody got a lock: nothing was shown".to_owned());
+    }
     if report.violations.is_empty() { Ok(()) } else { Err("rules were broken".to_owned()) }
 }
 
