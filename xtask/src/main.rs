@@ -15,7 +15,7 @@ enum Command {
     Setup,
     /// Passes all tests, and does what they need beforehand.
     Test,
-    /// Stops and kills the holders of locks at random, and checks what they saw.
+    /// Strikes those who take locks, their networks and the server at random, and checks what they saw.
     Torture(torture::Options),
 }
 

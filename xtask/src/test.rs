@@ -3,7 +3,7 @@
 use std::process::Command;
 
 /// Programs (and files) that building and testing everything needs, and the Debian packages that have them.
-const NEEDED: [(&str, &str); 12] = [
+const NEEDED: [(&str, &str); 11] = [
     ("sh", "dash"),
     ("cc", "gcc"),
     ("setsid", "util-linux"),
@@ -13,22 +13,24 @@ const NEEDED: [(&str, &str); 12] = [
     ("etcd", "etcd-server"),
     ("etcdctl", "etcd-client"),
     ("protoc", "protobuf-compiler"),
-    ("strace", "strace"),
-    ("openssl", "openssl"),
     ("/usr/include/google/protobuf/descriptor.proto", "libprotobuf-dev"),
+    ("strace", "strace"),
 ];
 
-/// The stores that the test command tortures: long enough for some hundred stops and kills.
-const TORTURED: [&str; 3] = ["sqlite", "redis", "etcd"];
+/// What the test command tortures, long enough for many blows; a store that forgets, with what makes it forget.
+const TORTURED: [&[&str]; 4] =
+    [&["sqlite"], &["redis"], &["redis-forgetful", "--faults", "stop,cut,kill-server,restart-server"], &["etcd"]];
 
 pub(crate) fn run() -> Result<(), String> {
     set_up()?;
     // The torture's workers and the tests of the program run what is built here.
     cargo(&["test", "--locked", "--workspace"])?;
+    cargo(&["test", "--locked", "-p", "lock-core", "--features", "metrics", "--test", "metrics"])?;
     // What no default feature switches on.
     cargo(&["test", "--locked", "-p", "oarlock", "-p", "oarlock-cli", "--features", "etcd", "etcd"])?;
     cargo(&["test", "--locked", "-p", "lock-etcd", "--features", "tls", "--test", "tls"])?;
-    TORTURED.iter().try_for_each(|store| cargo(&["xtask", "torture", store, "--minutes", "0.5", "--seed", "7"]))
+    let common = ["--minutes", "0.5", "--seed", "7"];
+    TORTURED.iter().try_for_each(|store| cargo(&[&["xtask", "torture"], *store, &common].concat()))
 }
 
 /// Installs what is missing, where that is possible.

@@ -1,17 +1,22 @@
-//! `cargo xtask torture BACKEND`: worker processes, random stops and kills, and the oracle over what they logged.
+//! `cargo xtask torture BACKEND`: worker processes, random blows at them, their networks and the server, and the oracle over
+//! what they logged.
 
 use std::time::Duration;
 
 use clap::Args;
-use conformance_tests::torture::{self, TortureOptions};
+use conformance_tests::torture::{self, Blow, Server, Site, TortureOptions};
 use test_servers::{EtcdCluster, RedisServer};
 
 use crate::test::cargo;
 
+/// The shortest lease that etcd gives.
+const ETCD_LEASE: Duration = Duration::from_secs(2);
+
 /// What to torture, and how.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The backend, `sqlite`, `redis` or `etcd`, on a store made for this; or the URL of a store.
+    /// The backend on a store made for this: `sqlite`, `redis`, `redis-forgetful`, which keeps nothing on disk, or
+    /// `etcd`, three members; or the URL of a store, of which only the clients are struck.
     backend: String,
     /// For how long.
     #[arg(long, default_value_t = 1.0)]
@@ -22,42 +27,60 @@ pub(crate) struct Options {
     /// How many processes at a time.
     #[arg(long, default_value_t = 4)]
     workers: usize,
+    /// The lease of the locks, in milliseconds; of etcd's 2000 at least. What is done to whom lasts for about as long.
+    #[arg(long, default_value_t = 1000)]
+    lease_ms: u64,
+    /// What is done, such as `stop,kill,cut-answers,kill-server`; all by default.
+    #[arg(long, value_delimiter = ',')]
+    faults: Vec<Blow>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
-    let (mut server, mut cluster) = (None, None);
-    let url = match options.backend.as_str() {
-        "sqlite" => format!("sqlite:{}", folder.path().join("locks.db").display()),
-        "redis" => server.insert(RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"])).url(),
-        "etcd" if cfg!(not(feature = "etcd")) => return with_etcd(options),
-        "etcd" => cluster.insert(EtcdCluster::start(3)).url(),
-        url if url.contains(':') => url.to_owned(),
-        other => return Err(format!("{other:?} cannot be tortured: name sqlite, redis, etcd, or a URL")),
+    let redis = |arguments: &[&str]| {
+        let server: Vec<Box<dyn Server>> = vec![Box::new(RedisServer::start_with(arguments))];
+        Site::of(server, |addresses| format!("redis://{}", addresses[0]))
+    };
+    let site = match options.backend.as_str() {
+        "sqlite" => Site::at(format!("sqlite:{}", folder.path().join("locks.db").display())),
+        "redis" => redis(&["--appendonly", "yes", "--appendfsync", "always"]),
+        "redis-forgetful" => redis(&[]),
+        "etcd" if cfg!(not(feature = "etcd")) => return with_etcd(),
+        "etcd" => Site::of(EtcdCluster::start(3).apart(), |addresses| {
+            let hosts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+            format!("etcd://{}", hosts.join(","))
+        }),
+        url if url.contains(':') => Site::at(url),
+        other => {
+            return Err(format!("{other:?} cannot be tortured: name sqlite, redis, redis-forgetful, etcd, or a URL"));
+        }
     };
     let minutes = Duration::try_from_secs_f64(options.minutes * 60.0).map_err(|error| format!("--minutes: {error}"))?;
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| error.to_string())?;
-    let locks = runtime.block_on(oarlock::connect(&url)).map_err(|error| error.to_string())?;
-    let mut torture = TortureOptions::new(url);
-    torture.lease = torture.lease.max(locks.capabilities().min_lease);
-    drop(locks);
+    let mut torture = TortureOptions::default();
     torture.duration = minutes;
     torture.seed = options.seed;
     torture.workers = options.workers;
-    println!("torturing {} for {minutes:?} with seed {}", options.backend, options.seed);
-    let report = runtime.block_on(torture::run(&torture)).map_err(|error| error.to_string())?;
-    println!("{report}");
-    if report.grants == 0 {
-        return Err("nobody got a lock: nothing was shown".to_owned());
+    torture.lease = Duration::from_millis(options.lease_ms);
+    if options.backend == "etcd" {
+        torture.lease = torture.lease.max(ETCD_LEASE);
     }
+    if !options.faults.is_empty() {
+        torture.blows = options.faults.clone();
+    }
+    if torture.duration <= torture.calm() {
+        return Err(format!("--minutes: nobody is struck in the last {:?}, so it has to be longer", torture.calm()));
+    }
+    println!("torturing {} for {minutes:?} with seed {}", options.backend, options.seed);
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| error.to_string())?;
+    let report = runtime.block_on(torture::run(&torture, site)).map_err(|error| error.to_string())?;
+    println!("{report}");
     if report.violations.is_empty() { Ok(()) } else { Err("rules were broken".to_owned()) }
 }
 
 /// This program again, built with etcd.
-fn with_etcd(options: &Options) -> Result<(), String> {
-    let (minutes, seed, workers) = (options.minutes.to_string(), options.seed.to_string(), options.workers.to_string());
-    let program = ["run", "--quiet", "--package", "xtask", "--features", "etcd", "--", "torture", &options.backend];
-    let chosen = ["--minutes", &minutes, "--seed", &seed, "--workers", &workers];
-    cargo(&[program.as_slice(), &chosen].concat())
+fn with_etcd() -> Result<(), String> {
+    let again: Vec<_> = std::env::args().skip(1).collect();
+    let program = ["run", "--locked", "--quiet", "--package", "xtask", "--features", "etcd", "--"];
+    cargo(&program.into_iter().chain(again.iter().map(String::as_str)).collect::<Vec<_>>())
 }

@@ -89,6 +89,10 @@ impl<'a> Acquisition<'a> {
     /// The earliest moment at which the store may have ended this hold: when the client asked for it, or when its time
     /// was up.
     pub(crate) fn earliest_end(&self) -> u64 {
+        // Over before the client could look, because it was stopped: all it saw was that nothing is left, not since when.
+        if self.until <= self.answered() {
+            return self.asked;
+        }
         match (self.release, self.released) {
             // It says that it had ended before: then it had no right to, before its time was up.
             (Some(_), Some((_, Some(false)))) | (None, _) => self.until,
@@ -100,6 +104,21 @@ impl<'a> Acquisition<'a> {
     pub(crate) fn belief_end(&self) -> u64 {
         let ends = [self.release, self.told, self.pauses.killed];
         ends.into_iter().flatten().fold(self.until, u64::min)
+    }
+
+    /// Was it granted, renewed, or found held at its release, by a store that had forgotten everything before `to`?
+    pub(crate) fn was_held_after(&self, to: u64) -> bool {
+        let held_at_release = matches!((self.release, self.released), (Some(at), Some((_, Some(true)))) if at > to);
+        held_at_release || self.until > to.saturating_add(self.lease)
+    }
+
+    /// Its events without questions whose answer a later one tells too.
+    pub(crate) fn telling_events(&self) -> impl Iterator<Item = Event> {
+        let held = |event: &Event| matches!(event.what, What::Checked { held: true, .. });
+        let next = self.events.iter().skip(1).map(Some).chain([None]);
+        let telling =
+            move |(event, next): &(&&Event, Option<&&Event>)| !(held(event) && next.is_some_and(|next| held(next)));
+        self.events.iter().zip(next).filter(telling).map(|(event, _)| (*event).clone())
     }
 
     /// The last that is known of it.

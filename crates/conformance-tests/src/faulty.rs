@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::stream::BoxStream;
+use futures_util::stream::{self, BoxStream, StreamExt};
 use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Instant, ListQuery,
-    LockName, LockStatus, OwnerId, Page, Renewal, Result, Unlocked,
+    LockName, LockStatus, Notice, Page, Renewal, Result, Unlocked,
 };
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
 /// The verbs that can misbehave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +56,7 @@ struct State {
     inner: Arc<dyn DistributedLock>,
     plan: Mutex<[Plan; 4]>,
     clock: Arc<Skewed>,
+    told: broadcast::Sender<Notice>,
 }
 
 #[derive(Debug, Default)]
@@ -72,7 +73,7 @@ impl Faulty {
     /// Around this backend, behaving well until told otherwise.
     pub fn new(inner: Arc<dyn DistributedLock>) -> Self {
         let clock = Arc::new(Skewed { inner: inner.clock(), ahead: watch::Sender::default() });
-        Self(Arc::new(State { inner, plan: Mutex::default(), clock }))
+        Self(Arc::new(State { inner, plan: Mutex::default(), clock, told: broadcast::Sender::new(1000) }))
     }
 
     /// As a backend.
@@ -98,6 +99,12 @@ impl Faulty {
     /// How often the verb was called.
     pub fn calls(&self, verb: Verb) -> usize {
         self.plan()[verb as usize].calls
+    }
+
+    /// The store says this unasked, to whoever listens by now.
+    pub fn tell(&self, notice: Notice) {
+        // Nobody may listen yet.
+        let _ = self.0.told.send(notice);
     }
 
     /// Moves the clock that the core sees ahead of the one the backend counts by.
@@ -153,10 +160,6 @@ impl DistributedLock for Faulty {
         Arc::clone(&self.0.clock) as Arc<dyn Clock>
     }
 
-    fn losses(&self) -> BoxStream<'static, OwnerId> {
-        self.0.inner.losses()
-    }
-
     async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
         self.call(Verb::TryLock, self.0.inner.try_lock(claim)).await
     }
@@ -178,6 +181,11 @@ impl DistributedLock for Faulty {
                 claims.iter().map(|_| Err(Error::new(error.kind(), "the test spoils this renewal"))).collect()
             }
         }
+    }
+
+    fn notices(&self) -> BoxStream<'static, Notice> {
+        let told = stream::unfold(self.0.told.subscribe(), async |mut told| Some((told.recv().await.ok()?, told)));
+        stream::select(self.0.inner.notices(), told).boxed()
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockStatus> {

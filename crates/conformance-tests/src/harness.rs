@@ -54,6 +54,10 @@ pub enum Fault {
     HoldRequests,
     /// The requests that wait go on, in their order, and later ones do not wait.
     ReleaseRequests,
+    /// From now on requests are done and their answers wait.
+    HoldAnswers,
+    /// The answers that wait go on, in their order, and later ones do not wait.
+    ReleaseAnswers,
     /// Somebody removes whatever the store keeps of this lock, with the store's own tools and without waking anybody.
     DeleteHold(LockName),
     /// Everything the store keeps is replaced by an empty store, under the feet of those connected.

@@ -78,6 +78,20 @@ pub enum What {
         /// The lock.
         name: String,
     },
+    /// The store loses all it knows, after this moment.
+    Forgetting,
+    /// It lost all it knew, before this moment.
+    Forgotten,
+    /// Something is done to the client, after this moment. (The client may be a server, or a network.)
+    Struck {
+        /// What.
+        blow: String,
+    },
+    /// That ended before this moment.
+    Relieved {
+        /// What.
+        blow: String,
+    },
 }
 
 /// The machine's `CLOCK_MONOTONIC`, in nanoseconds.

@@ -27,8 +27,10 @@
 //! # What else is here
 //!
 //! - [`Recorder`] logs acquisitions into a [`history`], and the [`oracle`] judges it.
-//! - [`torture`] runs processes that are stopped and killed at random against a store, for as long as one likes.
+//! - [`torture`] runs processes against a store, and strikes them, their networks and the servers, for as long as one
+//!   likes.
 //! - [`resource`] is what such processes protect: a counter that refuses old fencing tokens.
+//! - [`Proxy`] stands between a client and a server, and holds, delays, resets and refuses.
 //! - [`Faulty`] is a backend around another that loses replies, delays them, fails and panics to order.
 
 #![forbid(unsafe_code)]
@@ -41,15 +43,23 @@ mod faulty;
 mod harness;
 pub mod history;
 pub mod oracle;
+mod ordeal;
+mod plan;
+mod proxy;
 mod recorder;
+mod report;
 pub mod resource;
 mod suite;
 pub mod torture;
+mod victim;
+mod violation;
 mod worker;
 mod workload;
 
 pub use faulty::{Effect, Faulty, Verb};
 pub use harness::{Fault, Harness, NotOffered, Store};
+pub use ordeal::Ordeal;
+pub use proxy::Proxy;
 pub use recorder::{Recorded, Recorder};
 pub use suite::{run, run_one};
 pub use worker::worker_main;

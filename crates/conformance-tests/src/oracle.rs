@@ -12,18 +12,22 @@
 //! - **R1** A release that says "was held until now" comes before the next grant; one that says "was lost before" comes
 //!   after the end of what the client believed.
 //! - **N1** Who loses a lock is told in time, not counting the time for which its process was stopped.
+//! - **E1** After the store has forgotten everything, who held before does not believe so for longer than a lease. (Until
+//!   then it cannot know, and B1 and S0 forgive it. Whoever believes longer was granted or renewed after that, and is not
+//!   forgiven.)
 //! - **N2** After a stop that was longer than the lease, the first question is answered "not held".
 //!
 //! And for a resource's own log, in its order, see [`check_resource`]: **F1** tokens of what was let in never fall,
 //! **F2** no update is lost.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::time::Duration;
 
 use crate::acquisition::{Acquisition, Pauses, acquisitions};
 use crate::history::{Event, What, nanos};
+use crate::ordeal::ordeals;
 use crate::resource::{Access, Kind};
+pub use crate::violation::Violation;
 
 /// What the clock of a busy machine may cost, where a rule speaks of it.
 #[derive(Clone, Copy, Debug)]
@@ -32,27 +36,6 @@ pub struct Tolerance {
     pub notice: Option<Duration>,
     /// D1: for how long after its lease a hold may still cause denials.
     pub grace: Duration,
-}
-
-/// A promise that was broken.
-#[derive(Clone, Debug)]
-pub struct Violation {
-    /// The rule.
-    pub rule: &'static str,
-    /// What is wrong.
-    pub what: String,
-    /// The events of those involved, in the order of time; empty for the rules of a resource.
-    pub events: Vec<Event>,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.rule, self.what)?;
-        for event in &self.events {
-            write!(f, "\n    {:>16} ns  {} #{}  {:?}", event.at, event.client, event.op, event.what)?;
-        }
-        Ok(())
-    }
 }
 
 /// What the oracle says of a history.
@@ -66,6 +49,10 @@ pub struct Verdict {
     pub losses: usize,
     /// How late, at worst, after the end of what the client believed.
     pub worst_notice: Duration,
+    /// How many holders learnt that the store had forgotten them.
+    pub forgotten: usize,
+    /// How long after it was back, at worst, not counting stops.
+    pub worst_forgotten: Duration,
     /// What was broken; empty if nothing.
     pub violations: Vec<Violation>,
 }
@@ -75,16 +62,23 @@ pub fn check(events: &[Event], tolerance: Tolerance) -> Verdict {
     let mut verdict = Verdict::default();
     let mut pauses = HashMap::<&str, Pauses>::new();
     let mut evictions = HashMap::<&str, Vec<u64>>::new();
+    let (mut forgetting, mut forgotten) = (Vec::new(), Vec::new());
     for event in events {
         match &event.what {
             What::Stopped | What::Continued | What::Killed => {
                 pauses.entry(&event.client).or_default().add(event.at, &event.what);
             }
             What::Evict { name } => evictions.entry(name).or_default().push(event.at),
+            What::Forgetting => forgetting.push(event.at),
+            What::Forgotten => forgotten.push(event.at),
             _ => {}
         }
     }
     pauses.values_mut().for_each(Pauses::sort);
+    forgetting.sort_unstable();
+    forgotten.sort_unstable();
+    // It is never restarted twice at a time.
+    let forgot: Vec<_> = forgetting.into_iter().zip(forgotten).collect();
     let mut by_name = BTreeMap::<&str, Vec<Acquisition<'_>>>::new();
     for mut acquisition in acquisitions(events) {
         acquisition.pauses = pauses.get(acquisition.client).cloned().unwrap_or_default();
@@ -93,7 +87,11 @@ pub fn check(events: &[Event], tolerance: Tolerance) -> Verdict {
     for (name, all) in by_name {
         let mut evicted = evictions.remove(name).unwrap_or_default();
         evicted.sort_unstable();
-        Name { all, evicted, tolerance, verdict: &mut verdict }.judge();
+        Name { all, evicted, forgot: &forgot, tolerance, verdict: &mut verdict }.judge();
+    }
+    if !verdict.violations.is_empty() {
+        let ordeals = ordeals(events);
+        verdict.violations.iter_mut().for_each(|violation| violation.suffered(&ordeals));
     }
     verdict
 }
@@ -102,6 +100,8 @@ pub fn check(events: &[Event], tolerance: Tolerance) -> Verdict {
 struct Name<'a, 'v> {
     all: Vec<Acquisition<'a>>,
     evicted: Vec<u64>,
+    /// From when to when the store was losing all it knew.
+    forgot: &'v [(u64, u64)],
     tolerance: Tolerance,
     verdict: &'v mut Verdict,
 }
@@ -111,6 +111,7 @@ impl<'a> Name<'a, '_> {
         let mut grants: Vec<_> = self.all.iter().filter(|a| a.granted.is_some()).cloned().collect();
         self.verdict.grants += grants.len();
         self.beliefs(&mut grants);
+        self.forgotten(&grants);
         self.later_tokens(&mut grants);
         grants.sort_by_key(|grant| (grant.token(), grant.asked));
         self.unique_tokens(&grants);
@@ -121,16 +122,38 @@ impl<'a> Name<'a, '_> {
     }
 
     fn broken(&mut self, rule: &'static str, what: String, involved: &[&Acquisition<'a>]) {
-        let mut events: Vec<Event> =
-            involved.iter().flat_map(|a| a.events.iter().map(|event| (*event).clone())).collect();
-        events.sort_by_key(|event| event.at);
-        self.verdict.violations.push(Violation { rule, what, events });
+        self.verdict.violations.push(Violation::new(rule, what, involved));
     }
 
-    /// The first eviction after this moment.
-    fn eviction_after(&self, at: u64) -> u64 {
-        let next = self.evicted.partition_point(|evicted| *evicted < at);
-        self.evicted.get(next).copied().unwrap_or(u64::MAX)
+    /// When a hold was ended from outside: by an operator, or because the store forgot it.
+    fn forced_end(&self, grant: &Acquisition<'a>) -> u64 {
+        let next = self.evicted.partition_point(|evicted| *evicted < grant.asked);
+        let evicted = self.evicted.get(next).copied().unwrap_or(u64::MAX);
+        let next = self.forgot.partition_point(|(_, to)| *to < grant.asked);
+        let forgot =
+            self.forgot[next..].iter().find(|(_, to)| !grant.was_held_after(*to)).map_or(u64::MAX, |&(from, _)| from);
+        evicted.min(forgot)
+    }
+
+    fn forgotten(&mut self, grants: &[Acquisition<'a>]) {
+        for grant in grants {
+            let next = self.forgot.partition_point(|(from, _)| *from < grant.answered());
+            if let Some(&(_, to)) = self.forgot.get(next)
+                && grant.was_held_after(to)
+            {
+                let what = format!("token {} was believed after the store had forgotten it", grant.token());
+                self.broken("E1", what, &[grant]);
+            }
+            // It held when the store forgot, and came to know.
+            if let Some(&(from, to)) = self.forgot.get(next)
+                && grant.belief_end() > from
+                && let Some(learnt) = grant.told.or(grant.released.map(|(at, _)| at))
+            {
+                let late = Duration::from_nanos(learnt.saturating_sub(to + grant.pauses.within(to, learnt)));
+                self.verdict.forgotten += 1;
+                self.verdict.worst_forgotten = self.verdict.worst_forgotten.max(late);
+            }
+        }
     }
 
     fn unique_tokens(&mut self, by_token: &[Acquisition<'a>]) {
@@ -175,7 +198,7 @@ impl<'a> Name<'a, '_> {
                 self.broken("S0", what, &[before, grant]);
             }
             let place = place.min(grant.answered());
-            let evicted = self.eviction_after(grant.asked).max(place);
+            let evicted = self.forced_end(grant).max(place);
             let own_end = grant.earliest_end().min(evicted).max(place);
             if own_end >= end {
                 (end, before) = (own_end, Some(grant));
@@ -188,7 +211,7 @@ impl<'a> Name<'a, '_> {
         let mut found = Vec::new();
         let mut longest = None::<(u64, &Acquisition<'a>)>;
         for grant in grants.iter() {
-            let end = grant.belief_end().min(self.eviction_after(grant.asked));
+            let end = grant.belief_end().min(self.forced_end(grant));
             if let Some((until, before)) = longest
                 && until > grant.answered()
                 && end > grant.answered()
@@ -219,7 +242,7 @@ impl<'a> Name<'a, '_> {
                     );
                     self.broken("R1", what, &[grant, next]);
                 }
-                let end = grant.until.min(self.eviction_after(grant.asked));
+                let end = grant.until.min(self.forced_end(grant));
                 if !held && end > answered {
                     let early = Duration::from_nanos(end - answered);
                     let what = format!("token {} was lost {early:?} before its time was up", grant.token());
@@ -287,18 +310,20 @@ impl<'a> Name<'a, '_> {
 /// one before.
 pub fn check_resource(log: &[Access]) -> Vec<Violation> {
     let mut violations = Vec::new();
-    let mut broken = |rule, what| violations.push(Violation { rule, what, events: Vec::new() });
-    let (mut newest, mut value) = (0, 0);
+    let mut broken = |rule, what, tokens: [u64; 2]| violations.push(Violation::of_tokens(rule, what, &tokens));
+    let (mut newest, mut writer, mut value) = (0, 0, 0);
     for (line, access) in log.iter().enumerate() {
-        if access.token < newest {
-            broken("F1", format!("access {line} with token {} was let in after token {newest}", access.token));
+        let token = access.token;
+        if token < newest {
+            broken("F1", format!("access {line} with token {token} was let in after token {newest}"), [token, newest]);
         }
-        newest = newest.max(access.token);
+        newest = newest.max(token);
         if access.kind == Kind::Write {
             if access.value != value + 1 {
-                broken("F2", format!("access {line} wrote {} over {value}: an update was lost", access.value));
+                let what = format!("access {line} wrote {} over {value}: an update was lost", access.value);
+                broken("F2", what, [token, writer]);
             }
-            value = access.value;
+            (writer, value) = (token, access.value);
         }
     }
     violations

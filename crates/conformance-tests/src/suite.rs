@@ -8,7 +8,7 @@ use std::time::Duration;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use nix::sys::signal::{Signal, kill};
 
-use crate::cases::{CASES, Case, PLANNED};
+use crate::cases::{CASES, Case};
 use crate::ctx::{Ctx, Processes};
 use crate::harness::Harness;
 use crate::worker::worker_main;
@@ -40,7 +40,6 @@ pub fn run(harness: &'static dyn Harness) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(AT_ONCE);
     let mut trials: Vec<_> = CASES.iter().map(|case| trial(harness, case)).collect();
-    trials.extend(PLANNED.iter().map(|(case, reason)| ignored(harness, case, reason)));
     trials.push(Trial::test(format!("{}::declarations", harness.name()), move || declarations(harness.declared())));
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -98,9 +98,22 @@ pub fn worker_main(registry: &Registry) -> Option<ExitCode> {
 
 async fn work(registry: &Registry, role: Role) -> io::Result<()> {
     let config = Config::from_url(&role.url).map_err(io::Error::other)?;
-    let locks = registry.connect(config).await.map_err(io::Error::other)?;
     let lease = Duration::from_millis(role.lease_ms);
     let mut orders = BufReader::new(tokio::io::stdin()).lines();
+    let locks = loop {
+        match registry.connect(config.clone()).await {
+            Ok(locks) => break locks,
+            // It works by itself, and may have come into a fault. It ends when nobody waits for it any more.
+            Err(error) if role.workload.is_some() && error.kind() != ErrorKind::Invalid => {
+                if let Ok(end) = tokio::time::timeout(lease / 10, orders.next_line()).await
+                    && end?.is_none()
+                {
+                    return Ok(());
+                }
+            }
+            Err(error) => return Err(io::Error::other(error)),
+        }
+    };
     match role.workload {
         Some(workload) => workload::run(&locks, lease, &workload, orders).await,
         None => obey(&locks, lease, &mut orders).await,

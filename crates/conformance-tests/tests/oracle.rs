@@ -122,6 +122,23 @@ fn s0_granted_before_the_hold_ended() {
         .breaks(&["R1", "S0"]);
 }
 
+/// Stopped between its grant and the first question: it wakes to a hold that is over, and cannot say since when.
+#[test]
+fn s0_forgives_a_hold_that_was_over_when_it_was_first_looked_at() {
+    let woken = |until| {
+        History::default()
+            .grant("a", 1, 10, [0, 3000, until])
+            .at(100, "a", 0, What::Stopped)
+            .at(2990, "a", 0, What::Continued)
+            .at(3010, "a", 1, What::Told)
+            .grant("b", 1, 11, [5, 2000, 2900])
+            .release("b", 1, [2100, 2110], true)
+    };
+    woken(2999).breaks(&[]);
+    // Something was left.
+    woken(3005).breaks(&["S0"]);
+}
+
 #[test]
 fn b1_two_believe() {
     turns().grant("c", 1, 13, [320, 400, 1300]).breaks(&["B1", "S0"]);
@@ -135,6 +152,63 @@ fn b1_two_believe() {
     let early = turns().at(5, "operator", 0, What::Evict { name: "x".into() });
     let other = early.at(350, "operator", 0, What::Evict { name: "y".into() });
     other.grant("c", 1, 13, [320, 400, 1300]).breaks(&["B1", "S0"]);
+}
+
+/// The store forgot everything between these moments.
+fn forgetful(from: u64, to: u64) -> History {
+    History::default().at(from, "server-0", 0, What::Forgetting).at(to, "server-0", 0, What::Forgotten)
+}
+
+#[test]
+fn e1_believed_after_the_store_forgot() {
+    let held = |until: u64| {
+        forgetful(100, 120).grant("a", 1, 10, [0, 10, 900]).at(90, "a", 1, What::Checked { held: true, until })
+    };
+    // Who holds cannot know before its next renewal, and another may be granted meanwhile.
+    let learnt = held(990).grant("b", 1, 11, [130, 140, 1040]).at(950, "a", 1, What::Told);
+    learnt.breaks(&[]);
+    assert_eq!((learnt.judge().forgotten, learnt.judge().worst_forgotten), (1, Duration::from_nanos(830)));
+    held(990).at(400, "a", 1, What::Release).at(410, "a", 1, What::Released { held: false }).breaks(&[]);
+    // Renewed after it was forgotten.
+    held(1121).breaks(&["E1"]);
+    held(1121).grant("b", 1, 11, [130, 140, 1040]).at(1100, "a", 1, What::Told).breaks(&["B1", "E1", "S0"]);
+    // Found held.
+    held(990).release("a", 1, [400, 410], true).breaks(&["E1"]);
+}
+
+#[test]
+fn what_was_granted_after_the_store_forgot_is_not_forgiven() {
+    let later = forgetful(100, 120).grant("a", 1, 10, [130, 140, 1030]);
+    later.grant("b", 1, 11, [150, 160, 1050]).breaks(&["B1", "S0"]);
+    // Asked before, and renewed or released as held after.
+    let across = || forgetful(100, 120).grant("a", 1, 10, [50, 140, 1030]);
+    across().grant("b", 1, 11, [150, 160, 1050]).breaks(&[]);
+    let renewed = across().at(900, "a", 1, What::Checked { held: true, until: 1500 });
+    renewed.grant("b", 1, 11, [150, 160, 1050]).breaks(&["B1", "S0"]);
+    let released = across().release("a", 1, [500, 510], true);
+    released.grant("b", 1, 11, [150, 160, 1050]).breaks(&["B1", "R1", "S0"]);
+    // Tokens rise all the same.
+    forgetful(100, 120)
+        .grant("a", 1, 10, [0, 10, 900])
+        .grant("b", 1, 9, [130, 140, 1040])
+        .at(900, "a", 1, What::Told)
+        .breaks(&["S0", "T2"]);
+}
+
+#[test]
+fn a_violation_shows_what_was_being_done_and_no_question_twice() {
+    let blow = || "cut".to_owned();
+    let history = turns()
+        .at(100, "network-0-0", 0, What::Struck { blow: blow() })
+        .at(250, "network-0-0", 0, What::Relieved { blow: blow() })
+        .at(330, "server-0", 0, What::Struck { blow: blow() })
+        .at(350, "a", 2, What::Checked { held: true, until: 1100 })
+        .at(360, "a", 2, What::Checked { held: true, until: 1150 })
+        .grant("c", 1, 13, [320, 400, 1300]);
+    let verdict = history.judge();
+    let shown = verdict.violations[0].to_string();
+    assert!(shown.contains("server-0: cut") && !shown.contains("network-0-0"), "{shown}");
+    assert!(shown.contains("1150") && !shown.contains("1100"), "{shown}");
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! 101. The suite finds what it is there to find: three locks that are bad on purpose are caught.
 
+mod bad;
+
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,101 +11,10 @@ use conformance_tests::history::{Event, Log};
 use conformance_tests::oracle::{Tolerance, check, check_resource};
 use conformance_tests::resource::Resource;
 use conformance_tests::{Harness, NotOffered, Recorded, Recorder, Store, run_one};
-use futures_util::stream::BoxStream;
 use lock_core::memory::MemoryLock;
-use lock_core::{
-    Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, ListQuery, LockName, LockStatus, Locks,
-    OwnerId, Page, Renewal, Result, StoreToken, Unlocked,
-};
+use lock_core::{DistributedLock, LockName, Locks, Result};
 
-/// What is wrong with a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
-    /// Nothing: what the cases here must not object to.
-    None,
-    /// It deletes whatever is there, as a bare `DEL` does.
-    PlainDelete,
-    /// It believes in its grant for ever.
-    NoDeadline,
-    /// It counts tokens itself.
-    LocalTokens,
-}
-
-#[derive(Debug)]
-struct Bad {
-    inner: MemoryLock,
-    fault: Fault,
-    tokens: AtomicU64,
-}
-
-impl Bad {
-    fn spoil(&self, mut grant: Grant) -> Grant {
-        match self.fault {
-            Fault::NoDeadline => grant.valid_until = grant.valid_until + Duration::from_secs(3600),
-            Fault::LocalTokens => {
-                grant.token = StoreToken::new(self.tokens.fetch_add(1, Ordering::Relaxed)).unwrap();
-            }
-            Fault::None | Fault::PlainDelete => {}
-        }
-        grant
-    }
-}
-
-#[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl DistributedLock for Bad {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn clock(&self) -> Arc<dyn Clock> {
-        self.inner.clock()
-    }
-
-    fn losses(&self) -> BoxStream<'static, OwnerId> {
-        self.inner.losses()
-    }
-
-    async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
-        Ok(self.inner.try_lock(claim).await?.map(|grant| self.spoil(grant)))
-    }
-
-    async fn lock(&self, claim: &Claim) -> Result<Grant> {
-        Ok(self.spoil(self.inner.lock(claim).await?))
-    }
-
-    async fn unlock(&self, claim: &Claim) -> Result<Unlocked> {
-        if self.fault != Fault::PlainDelete {
-            return self.inner.unlock(claim).await;
-        }
-        let evicted = self.inner.evict(&claim.name).await?;
-        Ok(if evicted.is_some() { Unlocked::Released } else { Unlocked::NotHeld })
-    }
-
-    async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
-        self.inner.renew(claims).await
-    }
-
-    async fn inspect(&self, name: &LockName) -> Result<LockStatus> {
-        self.inner.inspect(name).await
-    }
-
-    async fn list(&self, query: &ListQuery) -> Result<Page> {
-        self.inner.list(query).await
-    }
-
-    async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
-        self.inner.evict(name).await
-    }
-
-    async fn doctor(&self) -> Result<Vec<Finding>> {
-        self.inner.doctor().await
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.inner.close().await
-    }
-}
+use bad::{Bad, Fault};
 
 /// Clients of one store, each on a runtime of its own, so that one can be paused as a process can.
 struct Clients {
@@ -127,7 +37,7 @@ impl Clients {
     }
 
     fn client(&self, name: &str) -> Client {
-        let bad = Bad { inner: self.store.client(), fault: self.fault, tokens: AtomicU64::new(1) };
+        let bad = Bad::new(Arc::new(self.store.client()), self.fault);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let locks = Locks::builder(Arc::new(bad)).label(name).lease(self.lease).build().unwrap();
         let resource = Resource::open(&self.folder.path().join("counter")).unwrap();
@@ -227,7 +137,7 @@ impl Harness for BadHarness {
 #[async_trait]
 impl Store for BadStore {
     async fn connect(&self) -> Arc<dyn DistributedLock> {
-        Arc::new(Bad { inner: self.0.client(), fault: self.1, tokens: AtomicU64::new(1) })
+        Arc::new(Bad::new(Arc::new(self.0.client()), self.1))
     }
 
     fn url(&self) -> Option<String> {

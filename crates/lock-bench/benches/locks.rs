@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use lock_bench::{contended, etcd, memory, redis, sqlite};
+use lock_bench::{contended, etcd, memory, queue, redis, sqlite};
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
         figures.push(runtime.block_on(sqlite::uncontended(folder.path(), 15, second / 2)));
     }
     if wanted("sqlite-contended") {
-        figures.push(contended::eight_processes(folder.path(), 5, second * 4));
+        figures.push(sqlite::contended(folder.path(), 5, second * 4));
     }
     if wanted("memory-kept") {
         figures.push(runtime.block_on(memory::kept(10_000, 3)));
@@ -37,7 +37,19 @@ fn main() -> ExitCode {
         figures.push(runtime.block_on(etcd::uncontended(7, second)));
     }
     if wanted("etcd-contended") {
-        figures.extend(etcd::eight_processes(folder.path(), 3, second * 4));
+        figures.extend(etcd::contended(5, second * 2));
+    }
+    // Tasks that contend do it on several threads.
+    let threads =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    if wanted("redis-queue-one-name") {
+        figures.extend(threads.block_on(queue::one_name(7, second)));
+    }
+    if wanted("redis-queue-many-names") {
+        figures.push(threads.block_on(queue::many_names(15, second)));
+    }
+    if wanted("redis-contended") {
+        figures.extend(runtime.block_on(redis::contended(5, second * 2)));
     }
     println!("\nRatios, median (lowest–highest round):");
     figures.iter().for_each(|figure| figure.print());

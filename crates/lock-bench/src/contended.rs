@@ -1,51 +1,50 @@
-//! Several processes that want one lock, with 2 ms holds and 2 ms pauses: SQLite against `flock`, and how soon a waiter
-//! in another process has a lock that was released.
+//! Several processes that want one lock. A new kind of lock is a line in [`work`], and a `Peer` if it is not ours.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::Locks;
+use lock_etcd::EtcdLock;
+use lock_redis::RedisLock;
 use lock_sql::SqliteLock;
-use rustix::fs::{FlockOperation, flock};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::{Figure, etcd};
-
-const PAUSE: Duration = Duration::from_millis(2);
+use crate::etcd::Service;
+use crate::peers::{Baton, Flock, Ours, Peer, Rslock};
 
 /// The first argument of a worker process.
 pub const WORKER: &str = "--worker";
 
-/// 8 processes on one name: acquisitions per second by SQLite, per those by `flock` in the same round.
-pub fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> Figure {
-    let mut ratios = Vec::new();
-    for round in 0..rounds {
-        let base = run(folder, "flock", 8, each);
-        let ours = run(&folder.join(format!("{round}.db")), "sqlite", 8, each);
-        println!("    flock {base}");
-        println!("    sqlite {ours}");
-        ratios.push(ours.rate / base.rate);
-    }
-    Figure::at_least("sqlite: 8 processes, 2 ms holds and pauses / flock", ratios, 0.8)
+const PROCESSES: usize = 8;
+
+/// What a worker does with the lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    /// How long it holds the lock, and how long it then does without.
+    pub(crate) pause: Duration,
+    /// How long all that goes on.
+    pub(crate) during: Duration,
 }
 
 /// What a round of processes did.
 pub(crate) struct Round {
+    /// Acquisitions per second.
     pub(crate) rate: f64,
+    /// From a release to the return of the next acquisition, where that waited already; sorted.
     pub(crate) hand_offs: Vec<Duration>,
+    /// The same per second.
+    pub(crate) hand_off_rate: f64,
     /// Jain's index over the processes: 1 if all had the lock equally often.
-    fairness: f64,
+    pub(crate) fairness: f64,
     longest_wait: Duration,
 }
 
 impl Round {
-    /// The hand-off that this share of them is not slower than.
+    /// The hand-off that this share of them was no slower than.
     pub(crate) fn at(&self, share: f64) -> Duration {
-        self.hand_offs[((self.hand_offs.len() - 1) as f64 * share) as usize]
+        let last = self.hand_offs.len().checked_sub(1).expect("processes that wait for each other");
+        self.hand_offs[(last as f64 * share) as usize]
     }
 }
 
@@ -53,8 +52,9 @@ impl std::fmt::Display for Round {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{:.0} acquisitions/s, from release to the next grant p50 {} us, p99 {} us, fairness {:.3}, longest wait {} ms",
+            "{:.0} acquisitions/s, {:.0} hand-offs/s, p50 {} us, p99 {} us, fairness {:.3}, longest wait {} ms",
             self.rate,
+            self.hand_off_rate,
             self.at(0.5).as_micros(),
             self.at(0.99).as_micros(),
             self.fairness,
@@ -64,22 +64,22 @@ impl std::fmt::Display for Round {
 }
 
 /// One turn of one process: when it asked, had and gave back, by the machine's clock.
-pub(crate) type Turn = [u64; 3];
+type Turn = [u64; 3];
 
-pub(crate) fn run(place: &Path, kind: &str, processes: usize, each: Duration) -> Round {
+/// Runs the processes, on a lock of this kind at this place: a path or a URL.
+pub(crate) fn run(kind: &str, place: impl AsRef<Path>, load: Load) -> Round {
     let start = now() + 300_000_000;
     let program = std::env::current_exe().expect("this program has a path");
     let spawn = |_| -> Child {
         let mut worker = Command::new(&program);
-        worker
-            .arg(WORKER)
-            .arg(kind)
-            .arg(place)
-            .arg(start.to_string())
-            .arg((start + each.as_nanos() as u64).to_string());
+        worker.arg(WORKER).arg(kind).arg(place.as_ref()).args([
+            start.to_string(),
+            (start + load.during.as_nanos() as u64).to_string(),
+            load.pause.as_nanos().to_string(),
+        ]);
         worker.stdout(Stdio::piped()).spawn().expect("this program can be started")
     };
-    let workers: Vec<_> = (0..processes).map(spawn).collect();
+    let workers: Vec<_> = (0..PROCESSES).map(spawn).collect();
     let turns: Vec<Vec<Turn>> = workers.into_iter().map(turns_of).collect();
     let counts: Vec<f64> = turns.iter().map(|turns| turns.len() as f64).collect();
     let sum: f64 = counts.iter().sum();
@@ -96,7 +96,11 @@ pub(crate) fn run(place: &Path, kind: &str, processes: usize, each: Duration) ->
     }
     hand_offs.sort();
     let longest_wait = all.iter().map(|turn| Duration::from_nanos(turn[1] - turn[0])).max().unwrap_or_default();
-    Round { rate: sum / each.as_secs_f64(), hand_offs, fairness, longest_wait }
+    let seconds = load.during.as_secs_f64();
+    let hand_off_rate = hand_offs.len() as f64 / seconds;
+    let round = Round { rate: sum / seconds, hand_offs, hand_off_rate, fairness, longest_wait };
+    println!("    {kind}: {round}");
+    round
 }
 
 fn turns_of(mut worker: Child) -> Vec<Turn> {
@@ -114,50 +118,55 @@ fn turns_of(mut worker: Child) -> Vec<Turn> {
 /// What a worker process does, with the arguments after [`WORKER`].
 pub async fn work(mut arguments: impl Iterator<Item = String>) {
     let mut next = || arguments.next().expect("an argument");
-    let kind = next();
-    let place = PathBuf::from(next());
-    let [start, end] = [(); 2].map(|()| next().parse::<u64>().expect("a time"));
-    let mut turns = Vec::new();
-    if kind.starts_with(etcd::KIND) {
-        turns = etcd::work(&kind, &place.to_string_lossy(), start, end, PAUSE).await;
-    } else if kind == "flock" {
-        let file = File::create(place.join("flock")).expect("a new file");
-        wait_for(start).await;
-        while now() < end {
-            let asked = now();
-            flock(&file, FlockOperation::LockExclusive).expect("a lock");
-            let had = now();
-            tokio::time::sleep(PAUSE).await;
-            turns.push([asked, had, now()]);
-            flock(&file, FlockOperation::Unlock).expect("held");
-            tokio::time::sleep(PAUSE).await;
-        }
-    } else {
-        let locks = Locks::new(Arc::new(SqliteLock::open(&place, "bench").await.expect("a file")));
-        let mutex = locks.mutex("bench");
-        wait_for(start).await;
-        while now() < end {
-            let asked = now();
-            let guard = mutex.lock().await.expect("a lock");
-            let had = now();
-            tokio::time::sleep(PAUSE).await;
-            turns.push([asked, had, now()]);
-            guard.unlock().await.expect("held");
-            tokio::time::sleep(PAUSE).await;
-        }
-        drop(locks.shutdown(Duration::from_secs(1)).await);
-    }
+    let (kind, place) = (next(), next());
+    let [start, end, pause] = [(); 3].map(|()| next().parse::<u64>().expect("a time"));
+    let times = Times { start, end, pause: Duration::from_nanos(pause) };
+    let turns = match kind.as_str() {
+        "flock" => times.take_turns(Flock::new(&place)).await,
+        "sqlite" => times.take_turns(Ours::new(SqliteLock::open(&place, "bench").await.expect("a file"))).await,
+        "baton" => times.take_turns(Baton::new(&place).await).await,
+        "rslock" => times.take_turns(Rslock::new(&place)).await,
+        "etcd" => times.take_turns(Ours::new(EtcdLock::connect(&place, "bench").await.expect("a server"))).await,
+        "etcd-service" => times.take_turns(Service::new(&place).await).await,
+        "redis" => times.take_turns(Ours::new(RedisLock::connect(&place, "bench").await.expect("a server"))).await,
+        other => panic!("no lock is called {other}"),
+    };
     let mut output = std::io::stdout().lock();
-    for [asked, had, gave] in turns {
-        writeln!(output, "{asked} {had} {gave}").expect("the parent reads");
+    let lines: String = turns.iter().map(|[asked, had, gave]| format!("{asked} {had} {gave}\n")).collect();
+    output.write_all(lines.as_bytes()).expect("the parent reads");
+}
+
+struct Times {
+    start: u64,
+    end: u64,
+    pause: Duration,
+}
+
+impl Times {
+    async fn take_turns(self, mut lock: impl Peer) -> Vec<Turn> {
+        let mut turns = Vec::new();
+        tokio::time::sleep(Duration::from_nanos(self.start.saturating_sub(now()))).await;
+        while now() < self.end {
+            let asked = now();
+            lock.acquire().await;
+            let had = now();
+            self.pause().await;
+            turns.push([asked, had, now()]);
+            lock.release().await;
+            self.pause().await;
+        }
+        turns
+    }
+
+    /// A timer's least is a millisecond, so none of nothing.
+    async fn pause(&self) {
+        if !self.pause.is_zero() {
+            tokio::time::sleep(self.pause).await;
+        }
     }
 }
 
-pub(crate) async fn wait_for(start: u64) {
-    tokio::time::sleep(Duration::from_nanos(start.saturating_sub(now()))).await;
-}
-
-pub(crate) fn now() -> u64 {
+fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

@@ -1,30 +1,22 @@
 //! etcd: a lock's two requests against a bare create-transaction and delete-transaction by the same client crate; and eight
 //! processes on one name against the server's own lock service, and against `flock`.
 
-use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, Compare, CompareOp, KvClient, LockOptions, PutOptions, Txn, TxnOp};
-use lock_core::{Claim, DistributedLock, LockName, Locks, OwnerId};
+use lock_core::{Claim, DistributedLock, LockName, OwnerId};
 use lock_etcd::EtcdLock;
 use test_servers::EtcdCluster;
 
-use crate::Figure;
-use crate::contended::{self, Turn, now, wait_for};
-
-/// Long enough for any run.
-const LEASE: Duration = Duration::from_secs(600);
-
-/// The first word of the kinds of worker that are ours.
-pub(crate) const KIND: &str = "etcd";
+use crate::contended::{self, Load};
+use crate::peers::{LEASE, NAME, Peer};
+use crate::{Figure, PAUSE};
 
 /// One task: the median cycle per bare one.
 pub async fn uncontended(rounds: usize, each: Duration) -> Figure {
     let cluster = EtcdCluster::start(1);
     let lock = EtcdLock::connect(&cluster.url(), "bench").await.expect("a server");
-    let mut client = client(&cluster.hosts()).await;
-    let lease = client.lease_grant(LEASE.as_secs() as i64, None).await.expect("a lease").id();
+    let (mut client, lease) = client(&cluster.url()).await;
     let kv = client.kv_client();
     let mut times = Vec::new();
     for _ in 0..rounds {
@@ -33,82 +25,72 @@ pub async fn uncontended(rounds: usize, each: Duration) -> Figure {
         println!("    etcd: {ours:.0?}, bare pair {base:.0?}");
         times.push(ours.as_secs_f64() / base.as_secs_f64());
     }
+    client.lease_revoke(lease).await.expect("it is ours");
     Figure::at_most("etcd: lock + unlock, median time / bare pair", times, 1.1)
 }
 
-/// Eight processes on one name: hand-offs a second per those of the server's lock service; the slowest hand-off but one in a hundred,
-/// in milliseconds; and with 2 ms holds and pauses, acquisitions per those of `flock`.
-pub fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [Figure; 3] {
-    let (mut gains, mut slowest, mut shares) = (Vec::new(), Vec::new(), Vec::new());
+/// 8 processes on one name, with sections of nothing, and with holds and pauses of 2 ms.
+pub fn contended(rounds: usize, during: Duration) -> [Figure; 4] {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let [mut gains, mut tails, mut costs, mut flocks] = [const { Vec::new() }; 4];
     for _ in 0..rounds {
-        // A server of its own for each, since its lock service leaves something behind.
-        let run = |kind: &str| {
-            let cluster = EtcdCluster::start(1);
-            let round = contended::run(Path::new(&cluster.hosts()), kind, 8, each);
-            println!("    {kind} {round}");
-            round
-        };
-        let (theirs, ours) = (run("etcd-service"), run("etcd-queue"));
-        let paused = run("etcd-paused");
-        let base = contended::run(folder, "flock", 8, each);
-        println!("    flock {base}");
-        gains.push(ours.hand_offs.len() as f64 / theirs.hand_offs.len() as f64);
-        slowest.push(ours.at(0.99).as_secs_f64() * 1000.0);
-        shares.push(paused.rate / base.rate);
+        let load = Load { pause: Duration::ZERO, during };
+        // A server of its own for each, since the service leaves something behind.
+        let service = contended::run("etcd-service", EtcdCluster::start(1).url(), load);
+        let cluster = EtcdCluster::start(1);
+        let before = cluster.requests(&[]);
+        let ours = contended::run("etcd", cluster.url(), load);
+        costs.push((cluster.requests(&[]) - before) as f64 / (ours.rate * during.as_secs_f64()));
+        gains.push(ours.hand_off_rate / service.hand_off_rate);
+        tails.push(ours.at(0.99).as_secs_f64() * 1000.0);
+        let load = Load { pause: PAUSE, during };
+        let flock = contended::run("flock", folder.path(), load);
+        flocks.push(contended::run("etcd", EtcdCluster::start(1).url(), load).rate / flock.rate);
     }
     [
         Figure::at_least("etcd: 8 processes, hand-offs / the server's lock service", gains, 8.0),
-        Figure::at_most("etcd: 8 processes, hand-off p99, ms", slowest, 10.0),
-        Figure::at_least("etcd: 8 processes, 2 ms holds and pauses / flock", shares, 0.68),
+        Figure::at_most("etcd: 8 processes, hand-off p99 in ms", tails, 10.0),
+        Figure::at_most("etcd: 8 processes, requests per acquisition", costs, 3.0),
+        Figure::at_least("etcd: 8 processes, 2 ms holds and pauses / flock", flocks, 0.68),
     ]
 }
 
-/// What a worker process does until `end`.
-pub(crate) async fn work(kind: &str, hosts: &str, start: u64, end: u64, pause: Duration) -> Vec<Turn> {
-    let mut turns = Vec::new();
-    if kind == "etcd-service" {
-        let mut client = client(hosts).await;
-        let lease = client.lease_grant(LEASE.as_secs() as i64, None).await.expect("a lease").id();
-        wait_for(start).await;
-        while now() < end {
-            let asked = now();
-            let lock = client.lock("bench", Some(LockOptions::new().with_lease(lease))).await.expect("a lock");
-            turns.push([asked, now(), now()]);
-            client.unlock(lock.key()).await.expect("held");
-        }
-        return turns;
-    }
-    let pause = if kind == "etcd-paused" { pause } else { Duration::ZERO };
-    let backend = EtcdLock::connect(&format!("etcd://{hosts}"), "bench").await.expect("a server");
-    let locks = Locks::new(Arc::new(backend));
-    let mutex = locks.mutex("bench");
-    wait_for(start).await;
-    while now() < end {
-        let asked = now();
-        let guard = mutex.lock().await.expect("a lock");
-        let had = now();
-        rest(pause).await;
-        turns.push([asked, had, now()]);
-        guard.unlock().await.expect("held");
-        rest(pause).await;
-    }
-    drop(locks.shutdown(Duration::from_secs(1)).await);
-    turns
+/// The server's own lock service.
+pub(crate) struct Service {
+    client: Client,
+    lease: i64,
+    key: Vec<u8>,
 }
 
-async fn rest(pause: Duration) {
-    if !pause.is_zero() {
-        tokio::time::sleep(pause).await;
+impl Service {
+    pub(crate) async fn new(url: &str) -> Self {
+        let (client, lease) = client(url).await;
+        Self { client, lease, key: Vec::new() }
     }
 }
 
-async fn client(hosts: &str) -> Client {
-    let hosts: Vec<_> = hosts.split(',').collect();
-    Client::connect(hosts, None).await.expect("a server")
+impl Peer for Service {
+    async fn acquire(&mut self) {
+        let on_lease = LockOptions::new().with_lease(self.lease);
+        self.key = self.client.lock(NAME, Some(on_lease)).await.expect("a lock").key().to_owned();
+    }
+
+    async fn release(&mut self) {
+        self.client.unlock(self.key.as_slice()).await.expect("held");
+    }
+}
+
+/// A client, and a lease of its own that lasts for any run.
+async fn client(url: &str) -> (Client, i64) {
+    let hosts = url.strip_prefix("etcd://").expect("etcd's URL");
+    let mut client = Client::connect([hosts], None).await.expect("a server");
+    let lease = client.lease_grant(LEASE.as_secs() as i64, None).await.expect("a lease").id();
+    (client, lease)
 }
 
 async fn our_cycle(lock: &EtcdLock) {
-    let claim = Claim::new(LockName::new("x").expect("a name"), OwnerId::from_store("bench@host:1#x"), LEASE);
+    let name = LockName::new(NAME).expect("a name");
+    let claim = Claim::new(name, OwnerId::from_store("bench@host:1#x"), LEASE);
     lock.lock(&claim).await.expect("free");
     lock.unlock(&claim).await.expect("held");
 }
@@ -130,6 +112,6 @@ async fn median(during: Duration, mut cycle: impl AsyncFnMut()) -> Duration {
         cycle().await;
         times.push(begun.elapsed());
     }
-    times.sort_unstable();
-    times[times.len() / 2]
+    let middle = times.len() / 2;
+    *times.select_nth_unstable(middle).1
 }

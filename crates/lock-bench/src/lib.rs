@@ -6,10 +6,15 @@
 pub mod contended;
 pub mod etcd;
 pub mod memory;
+mod peers;
+pub mod queue;
 pub mod redis;
 pub mod sqlite;
 
 use std::time::{Duration, Instant};
+
+/// Of holds, and of what lies between them, where a run has any.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// A figure beside the bar that it should meet.
 #[derive(Debug)]

@@ -1,19 +1,18 @@
-//! Redis without contention: a lock's two scripts against a bare `SET NX PX` and a compare-and-delete script by the same
-//! client crate, on the same server.
+//! Redis: without contention a lock's two scripts against a bare `SET NX PX` and a compare-and-delete script by the same
+//! client crate, on the same server; and eight processes against a baton, `rslock` and `flock`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lock_core::{Claim, DistributedLock, LockName, OwnerId};
 use lock_redis::RedisLock;
+use redis::Script;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, Script};
 use test_servers::RedisServer;
 
-use crate::Figure;
-
-/// Long enough for any run.
-const LEASE: Duration = Duration::from_secs(60);
+use crate::contended::{self, Load};
+use crate::peers::{Baton, LEASE, bare_connection};
+use crate::{Figure, PAUSE};
 
 const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
@@ -39,12 +38,7 @@ impl Run {
 pub async fn uncontended(rounds: usize, each: Duration) -> [Figure; 2] {
     let server = RedisServer::start();
     let lock = Arc::new(RedisLock::connect(&server.url(), "bench").await.expect("a server"));
-    let mut info = server.url().into_connection_info().expect("a URL");
-    // As ours, or it would wait for more to send.
-    info = info.set_tcp_settings(redis::io::tcp::TcpSettings::default().set_nodelay(true));
-    let client = Client::open(info).expect("a URL");
-    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(LEASE));
-    let bare = client.get_multiplexed_async_connection_with_config(&patient).await.expect("a server");
+    let bare = bare_connection(&server.url()).await;
     let release = Arc::new(Script::new(RELEASE));
     let (mut times, mut rates) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
@@ -63,6 +57,47 @@ pub async fn uncontended(rounds: usize, each: Duration) -> [Figure; 2] {
         Figure::at_most("redis: lock + unlock, median time / bare pair", times, 1.25),
         Figure::at_least("redis: 64 tasks on 64 names, rate / bare pair", rates, 0.55),
     ]
+}
+
+/// 8 processes on one name, with sections of nothing, and with holds and pauses of 2 ms.
+pub async fn contended(rounds: usize, during: Duration) -> [Figure; 6] {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = RedisServer::start();
+    let url = server.url();
+    let [mut batons, mut rslocks, mut tails, mut fair, mut costs, mut flocks] = [const { Vec::new() }; 6];
+    for _ in 0..rounds {
+        let load = Load { pause: Duration::ZERO, during };
+        Baton::set_down(&url).await;
+        let baton = contended::run("baton", &url, load);
+        let before = requests(&url).await;
+        let ours = contended::run("redis", &url, load);
+        costs.push((requests(&url).await - before) / (ours.rate * during.as_secs_f64()));
+        let rslock = contended::run("rslock", &url, load);
+        batons.push(ours.hand_off_rate / baton.hand_off_rate);
+        rslocks.push(ours.hand_off_rate / rslock.hand_off_rate);
+        tails.push(ours.at(0.99).as_secs_f64() / ours.at(0.5).as_secs_f64());
+        fair.push(ours.fairness);
+        let load = Load { pause: PAUSE, during };
+        let flock = contended::run("flock", folder.path(), load);
+        flocks.push(contended::run("redis", &url, load).rate / flock.rate);
+    }
+    [
+        Figure::at_least("redis: 8 processes, hand-offs / BLPOP and RPUSH of a baton", batons, 0.45),
+        Figure::at_least("redis: 8 processes, hand-offs / rslock", rslocks, 100.0),
+        Figure::at_most("redis: 8 processes, hand-off p99 / p50", tails, 4.0),
+        Figure::at_least("redis: 8 processes, Jain's index", fair, 0.99),
+        Figure::at_most("redis: 8 processes, requests per acquisition", costs, 3.0),
+        Figure::at_least("redis: 8 processes, 2 ms holds and pauses / flock", flocks, 0.9),
+    ]
+}
+
+/// How many scripts the server has run.
+async fn requests(url: &str) -> f64 {
+    let mut bare = bare_connection(url).await;
+    let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut bare).await.expect("a server");
+    let scripts =
+        stats.lines().filter_map(|line| line.strip_prefix("cmdstat_eval")?.split_once("calls=")?.1.split(',').next());
+    scripts.map(|calls| calls.parse::<f64>().expect("a number")).sum()
 }
 
 async fn our_cycle(lock: Arc<RedisLock>, task: usize) {

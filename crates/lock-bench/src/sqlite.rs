@@ -1,5 +1,5 @@
-//! SQLite without contention: a lock's two statements against a bare insert and delete by the same client crate, on a
-//! file with the same settings.
+//! SQLite: without contention a lock's two statements against a bare insert and delete by the same client crate, on a
+//! file with the same settings; and eight processes against `flock`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use lock_sql::SqliteLock;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection};
 
-use crate::{Figure, rate};
+use crate::contended::{Load, run};
+use crate::{Figure, PAUSE, rate};
 
 /// Lock and unlock, nobody else there, in cycles per bare insert-and-delete pair.
 pub async fn uncontended(folder: &Path, rounds: usize, each: Duration) -> Figure {
@@ -48,4 +49,14 @@ pub async fn uncontended(folder: &Path, rounds: usize, each: Duration) -> Figure
     drop(locks.shutdown(Duration::from_secs(1)).await);
     bare.close().await.expect("no statement is open");
     Figure::at_least("sqlite: lock + unlock / bare insert + delete", ratios, 0.8)
+}
+
+/// 8 processes on one name, with holds and pauses of 2 ms: acquisitions per second, per those by `flock`.
+pub fn contended(folder: &Path, rounds: usize, during: Duration) -> Figure {
+    let load = Load { pause: PAUSE, during };
+    let ratio = |round: usize| {
+        let base = run("flock", folder, load);
+        run("sqlite", folder.join(format!("{round}.db")), load).rate / base.rate
+    };
+    Figure::at_least("sqlite: 8 processes, 2 ms holds and pauses / flock", (0..rounds).map(ratio).collect(), 0.8)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::stream::{self, BoxStream};
+use futures_util::stream::{self, BoxStream, StreamExt};
 
 use crate::{Claim, Clock, Instant, LockName, OwnerId, Result, StoreToken};
 
@@ -42,13 +42,6 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     /// The clock whose instants [`Grant`] and [`Renewal`] carry. The core uses the same one.
     fn clock(&self) -> Arc<dyn Clock>;
 
-    /// The owners whose locks this client loses from now on, each as soon as the store tells: what makes
-    /// [`Capabilities::prompt_loss`] true. It may leave some out, for a renewal says so too. A store that tells nothing by itself
-    /// has no reason to implement it.
-    fn losses(&self) -> BoxStream<'static, OwnerId> {
-        Box::pin(stream::pending())
-    }
-
     /// Takes the lock now or not at all: `None` means that another owner holds it (or, where the store is fair, waits
     /// for it).
     ///
@@ -79,6 +72,12 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// An error is one claim's. It says nothing about the hold: only [`Renewal::NotHeld`] does.
     async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>>;
+
+    /// What the store says of holds without being asked, from now on. A store that says nothing has a stream without
+    /// items. What is missed costs no safety: renewals tell it too.
+    fn notices(&self) -> BoxStream<'static, Notice> {
+        stream::pending().boxed()
+    }
 
     /// Who holds the lock, and who waits.
     async fn inspect(&self, name: &LockName) -> Result<LockStatus>;
@@ -142,6 +141,19 @@ pub enum Renewal {
     },
     /// Not held any more. Final.
     NotHeld,
+}
+
+/// What a store says of holds without being asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notice {
+    /// The owner does not hold its lock any more. Final.
+    NotHeld(OwnerId),
+    /// The connection over which the owner's lease is renewed broke.
+    AtRisk(OwnerId),
+    /// Something happened by which the store may have lost holds, a restart perhaps: the core renews all of them at once,
+    /// and so learns which are gone.
+    Doubt,
 }
 
 /// The answer to a release.

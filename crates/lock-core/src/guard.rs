@@ -5,9 +5,12 @@ use std::future::Future;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::lease::End;
+use crate::hold::End;
 use crate::locks::Core;
-use crate::{Error, ErrorKind, Lease, Result, Unlocked};
+use crate::mutex::lost;
+use crate::queue::Leave;
+use crate::telemetry::Began;
+use crate::{Lease, Result, Unlocked};
 
 /// A lock that is held. Everything one can ask about the hold is on [`Lease`], to which this derefs.
 ///
@@ -19,13 +22,24 @@ use crate::{Error, ErrorKind, Lease, Result, Unlocked};
 pub struct LockGuard {
     lease: Lease,
     core: Arc<Core>,
-    /// Is there something to release at the drop?
-    armed: bool,
+    phase: Phase,
+    began: Began,
+}
+
+/// What there is to give back when it goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// All of it.
+    Held,
+    /// The hold in the store: nobody in the process has it.
+    InStore,
+    /// Nothing.
+    Over,
 }
 
 impl LockGuard {
     pub(crate) fn new(lease: Lease, core: Arc<Core>) -> Self {
-        Self { lease, core, armed: true }
+        Self { lease, core, phase: Phase::Held, began: Began::now() }
     }
 
     /// A view of the hold that other tasks can have.
@@ -36,7 +50,7 @@ impl LockGuard {
     /// Runs `section` as long as the lock is held, and drops it at the loss.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] if the lock was not held to the section's end. What the section did before may stand, and
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lock was not held to the section's end. What the section did before may stand, and
     /// may have overlapped with another holder unless the resource checks the fencing token.
     ///
     /// # Cancel safety
@@ -53,11 +67,12 @@ impl LockGuard {
                 }
             }
         }
-        let reason = self.lease.0.ended().unwrap_or(End::Expired).reason();
-        Err(self.core.context(Error::new(ErrorKind::Lost, reason), "run", Some(self.lease.name())))
+        Err(self.core.context(lost(&self.lease), "run", Some(self.lease.name())))
     }
 
     /// Releases the lock, and tells whether it was held until now: [`Unlocked::NotHeld`] means that it was lost before.
+    /// A task of this process that waits for it has it next, without a request to the store; one of several guards of an
+    /// [`Owner`](crate::Owner) leaves it to the others.
     ///
     /// # Errors
     /// As the store says. The lock may still be held then; the release is repeated in the background until the store
@@ -69,22 +84,45 @@ impl LockGuard {
     /// # If the reply is lost
     /// That is an error too, and the background repeats the release, which can touch no later holder.
     pub async fn unlock(mut self) -> Result<Unlocked> {
-        let before = self.lease.0.end(End::Released);
-        self.core.keeper.forget(self.lease.0.id);
-        if matches!(before, Some(End::NotHeld | End::Shutdown)) {
-            self.armed = false;
+        let before = match self.leave() {
+            Leave::HandedOver => return Ok(Unlocked::Released),
+            Leave::Kept => return Ok(if self.is_held() { Unlocked::Released } else { Unlocked::NotHeld }),
+            Leave::Release(before) => before,
+        };
+        if self.phase == Phase::Over {
             return Ok(Unlocked::NotHeld);
         }
-        let claim = &self.lease.0.claim;
         self.core.check_process("unlock")?;
-        let answer = self.core.backend.unlock(claim).await;
-        match answer {
-            Ok(answer) => {
-                self.armed = false;
-                Ok(if before.is_none() { answer } else { Unlocked::NotHeld })
+        let answer = self.core.backend.unlock(&self.lease.hold.claim).await;
+        let answer = answer.map_err(|error| self.core.context(error, "unlock", Some(self.lease.name())))?;
+        self.phase = Phase::Over;
+        Ok(if before.is_none() { answer } else { Unlocked::NotHeld })
+    }
+
+    /// Leaves the queue in the process. After this it holds nothing there, and perhaps something in the store.
+    fn leave(&mut self) -> Leave {
+        let left = self.core.queue.leave(&self.lease, |lease| Self::new(lease, Arc::clone(&self.core)));
+        let hold = &self.lease.hold;
+        self.core.telemetry.held(self.began);
+        self.phase = match left {
+            Leave::Kept => Phase::Over,
+            Leave::HandedOver => {
+                self.core.telemetry.handed_over();
+                // The next turn may be longer than the keeper knows of.
+                if hold.options.max_hold.is_some()
+                    && let now = hold.now()
+                    && let Some(course) = hold.what_next(now)
+                {
+                    self.core.keeper.keep(hold, course, now);
+                }
+                Phase::Over
             }
-            Err(error) => Err(self.core.context(error, "unlock", Some(self.lease.name()))),
-        }
+            Leave::Release(before) => {
+                self.core.keeper.forget(hold.id);
+                if matches!(before, Some(End::NotHeld | End::Shutdown)) { Phase::Over } else { Phase::InStore }
+            }
+        };
+        left
     }
 }
 
@@ -98,13 +136,11 @@ impl Deref for LockGuard {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        if !self.armed {
-            return;
+        if self.phase == Phase::Held {
+            self.leave();
         }
-        let before = self.lease.0.end(End::Released);
-        self.core.keeper.forget(self.lease.0.id);
-        if !matches!(before, Some(End::NotHeld | End::Shutdown)) {
-            self.core.janitor.release(self.lease.0.claim.clone());
+        if self.phase == Phase::InStore {
+            self.core.janitor.release(self.lease.hold.claim.clone());
         }
     }
 }

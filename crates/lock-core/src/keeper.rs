@@ -1,6 +1,6 @@
 //! The keeper: one task renews the leases of one `Locks`, in batches, and says when one is over.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,12 +9,17 @@ use futures_util::FutureExt;
 use futures_util::stream::{BoxStream, FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
 
-use crate::lease::{End, Shared as Lease, Term, margin};
+use crate::hold::{Course, End, Hold, margin};
+use crate::mutex::Queue;
+use crate::telemetry::{Began, Telemetry};
 use crate::worker::Worker;
-use crate::{Clock, DistributedLock, Error, ErrorKind, Instant, OwnerId, Renewal, Result};
+use crate::{Clock, DistributedLock, Error, ErrorKind, Instant, Notice, Renewal, Result};
 
 /// What is due this soon goes into the batch that leaves now.
 const SLACK: Duration = Duration::from_millis(20);
+
+/// How soon after a doubt of the store's the next one counts, so that a connection that keeps breaking is no storm.
+const BREATH: Duration = Duration::from_millis(100);
 
 /// The most claims in one call.
 const BATCH: usize = 1000;
@@ -29,74 +34,88 @@ pub(crate) struct Keeper {
 struct Shared {
     backend: Arc<dyn DistributedLock>,
     clock: Arc<dyn Clock>,
+    /// Learns when a hold is over whose guard is still there.
+    queue: Arc<Queue>,
+    telemetry: Telemetry,
     state: Mutex<State>,
     wake: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    leases: BTreeMap<u64, Entry>,
+    holds: BTreeMap<u64, Entry>,
     order: BTreeSet<(Instant, u64)>,
     /// Until when the task sleeps; an entry before that must wake it.
     asleep_until: Option<Instant>,
+    /// How often the store had doubts.
+    doubts: u64,
     closed: bool,
 }
 
 struct Entry {
     due: Instant,
     renew: bool,
-    lease: Arc<Lease>,
+    hold: Arc<Hold>,
 }
 
 impl std::fmt::Debug for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} due {:?}", self.lease.claim.name, self.due)
+        write!(f, "{} due {:?}", self.hold.claim.name, self.due)
     }
 }
 
 impl State {
-    fn schedule(&mut self, lease: Arc<Lease>, due: Instant, renew: bool) {
-        let id = lease.id;
+    fn schedule(&mut self, hold: Arc<Hold>, due: Instant, renew: bool) {
+        let id = hold.id;
         self.remove(id);
         self.order.insert((due, id));
-        self.leases.insert(id, Entry { due, renew, lease });
+        self.holds.insert(id, Entry { due, renew, hold });
     }
 
     fn remove(&mut self, id: u64) -> Option<Entry> {
-        let entry = self.leases.remove(&id)?;
+        let entry = self.holds.remove(&id)?;
         self.order.remove(&(entry.due, id));
         Some(entry)
     }
 }
 
-/// When to renew a lease that holds until `until`: with two thirds of it left, and in any case not at once.
-fn renewal_time(lease: &Lease, until: Instant, now: Instant) -> Instant {
-    let early = until.saturating_sub(lease.claim.lease * 2 / 3 - margin(lease.claim.lease));
-    early.max(now + until.saturating_duration_since(now) / 3)
+/// When to renew a lease that holds until `until`: with two thirds of it left, and in any case not at once. What was
+/// granted at the same time is spread over a twelfth of the lease, so that many do not come in bursts.
+fn renewal_time(hold: &Hold, until: Instant, now: Instant) -> Instant {
+    let lease = hold.claim.lease;
+    // Multiples of the golden ratio lie evenly in any range of numbers.
+    let spread = (hold.id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u32;
+    let early = until.saturating_sub(lease * 2 / 3 - margin(lease) + lease / 12 * spread / 256);
+    early.max(now + until.saturating_duration_since(now) / 4)
 }
 
 impl Keeper {
-    pub(crate) fn new(backend: Arc<dyn DistributedLock>, clock: Arc<dyn Clock>) -> Self {
-        let shared = Shared { backend, clock, state: Mutex::default(), wake: Notify::new() };
+    pub(crate) fn new(
+        backend: Arc<dyn DistributedLock>,
+        clock: Arc<dyn Clock>,
+        queue: Arc<Queue>,
+        telemetry: Telemetry,
+    ) -> Self {
+        let shared = Shared { backend, clock, queue, telemetry, state: Mutex::default(), wake: Notify::new() };
         Self { shared: Arc::new(shared), worker: Worker::default() }
     }
 
-    /// Watches over a lease that holds until `until`, from now on.
-    pub(crate) fn keep(&self, lease: &Arc<Lease>, until: Instant, now: Instant) {
-        self.worker.ensure(|| run(Arc::clone(&self.shared), self.shared.backend.losses()));
-        self.shared.schedule(lease, until, now);
+    /// Watches over a hold from now on.
+    pub(crate) fn keep(&self, hold: &Arc<Hold>, course: Course, now: Instant) {
+        self.worker.ensure(|| run(Arc::clone(&self.shared), self.shared.backend.notices()));
+        self.shared.schedule(hold, course, now);
     }
 
-    /// No longer watches over a lease.
+    /// No longer watches over a hold.
     pub(crate) fn forget(&self, id: u64) {
         self.shared.state().remove(id);
     }
 
     /// Watches over nothing any more; answers what it did watch over.
-    pub(crate) fn drain(&self) -> Vec<Arc<Lease>> {
+    pub(crate) fn drain(&self) -> Vec<Arc<Hold>> {
         let mut state = self.shared.state();
         state.order.clear();
-        std::mem::take(&mut state.leases).into_values().map(|entry| entry.lease).collect()
+        std::mem::take(&mut state.holds).into_values().map(|entry| entry.hold).collect()
     }
 }
 
@@ -112,97 +131,140 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a lease in its place for its next renewal, or for its end.
-    fn schedule(&self, lease: &Arc<Lease>, until: Instant, now: Instant) {
-        let renew = match lease.term {
-            Term::Open => true,
-            Term::Until(end) => until < end,
-            Term::Fixed => false,
-        };
-        self.insert(lease, if renew { renewal_time(lease, until, now) } else { until }, renew);
+    /// Puts a hold in its place for its next renewal, or for its end.
+    fn schedule(&self, hold: &Arc<Hold>, Course { until, renew }: Course, now: Instant) {
+        self.insert(hold, if renew { renewal_time(hold, until, now) } else { until }, renew);
     }
 
-    fn insert(&self, lease: &Arc<Lease>, due: Instant, renew: bool) {
+    fn insert(&self, hold: &Arc<Hold>, due: Instant, renew: bool) {
         let mut state = self.state();
-        state.schedule(Arc::clone(lease), due, renew);
+        state.schedule(Arc::clone(hold), due, renew);
         if state.asleep_until.is_none_or(|until| due < until) {
             state.asleep_until = Some(due);
             self.wake.notify_one();
         }
     }
 
-    /// Takes out what is due: leases to renew. Those whose time is over are told on the way.
-    fn take_due(&self, now: Instant) -> Vec<Arc<Lease>> {
+    /// Takes out what is due: what to renew, and what is over.
+    fn take_due(&self, now: Instant) -> (Vec<Arc<Hold>>, Vec<Arc<Hold>>) {
         let mut state = self.state();
-        let mut batch = Vec::new();
+        let (mut batch, mut over) = (Vec::new(), Vec::new());
         while let Some(&(due, id)) = state.order.first()
             && due <= now + SLACK
         {
-            let renew = state.leases.get(&id).is_some_and(|entry| entry.renew);
+            let renew = state.holds.get(&id).is_some_and(|entry| entry.renew);
             if due > now && !renew {
                 break;
             }
-            let Some(entry) = state.remove(id) else { continue };
-            // Asking is what notices the end of a lease.
-            let Some(until) = entry.lease.until(now) else { continue };
-            if renew {
-                batch.push(Arc::clone(&entry.lease));
+            let Some(Entry { hold, .. }) = state.remove(id) else { continue };
+            // Asking is what notices the end of a hold.
+            match hold.what_next(now) {
+                None => over.push(hold),
+                Some(course) if renew => {
+                    batch.push(Arc::clone(&hold));
+                    // While the renewal is on its way, and if it never comes back, the end is what is due next.
+                    state.schedule(hold, course.until, false);
+                }
+                // Handed over just now, it has more time.
+                Some(course) => state.schedule(hold, course.until, course.renew),
             }
-            // While the renewal is on its way, and if it never comes back, the end is what is due next.
-            state.schedule(entry.lease, until, false);
         }
-        batch
-    }
-
-    /// The store told of a loss by itself.
-    fn lose(&self, owner: &OwnerId) {
-        let mut state = self.state();
-        let theirs = state.leases.values().find(|entry| entry.lease.claim.owner == *owner);
-        if let Some(lease) = theirs.map(|entry| Arc::clone(&entry.lease)) {
-            lease.end(End::NotHeld);
-            state.remove(lease.id);
-        }
+        (batch, over)
     }
 
     /// What a batch was answered.
-    fn apply(&self, batch: Vec<Arc<Lease>>, answers: Vec<Result<Renewal>>) {
+    fn apply(&self, Batch { holds, answers, doubts }: Batch) {
         let now = self.clock.now();
         let mut answers = answers.into_iter();
-        for lease in batch {
+        // Then this may have been answered before what is doubted.
+        let doubted = self.state().doubts != doubts;
+        for hold in holds {
             match answers.next() {
                 Some(Ok(Renewal::Held { valid_until })) => {
                     // Released while the renewal was on its way: it stays out.
-                    if let Some(until) = lease.confirm(valid_until) {
-                        self.schedule(&lease, until, now);
+                    match hold.confirm(valid_until) {
+                        Some(course) if doubted && course.renew => self.insert(&hold, now, true),
+                        Some(course) => self.schedule(&hold, course, now),
+                        None => {}
                     }
                 }
-                Some(Ok(Renewal::NotHeld)) => {
-                    lease.end(End::NotHeld);
-                    self.state().remove(lease.id);
-                }
+                Some(Ok(Renewal::NotHeld)) => self.lose(&hold),
                 failed => {
-                    lease.risk();
                     let error = failed.and_then(Result::err).unwrap_or_else(|| {
                         Error::new(ErrorKind::Unknown, "the backend gave fewer answers than it got claims")
                     });
-                    tracing::warn!(name = %lease.claim.name, owner = %lease.claim.owner, ?error, "renewal failed");
-                    let pause = (lease.claim.lease / 20).clamp(Duration::from_millis(10), Duration::from_secs(1));
-                    if let Some(until) = lease.until(now) {
-                        self.insert(&lease, (now + pause).min(until), true);
-                    }
+                    tracing::warn!(name = %hold.claim.name, owner = %hold.claim.owner, ?error, "renewal failed");
+                    self.risk(&hold, now);
                 }
             }
         }
     }
 
+    fn lose(&self, hold: &Arc<Hold>) {
+        hold.end(End::NotHeld);
+        self.state().remove(hold.id);
+        self.queue.vacate(hold);
+    }
+
+    /// It is at risk, and its renewal is tried again soon.
+    fn risk(&self, hold: &Arc<Hold>, now: Instant) {
+        hold.risk();
+        let pause = (hold.claim.lease / 20).clamp(Duration::from_millis(10), Duration::from_secs(1));
+        if let Some(course) = hold.what_next(now) {
+            self.insert(hold, (now + pause).min(course.until), true);
+        }
+    }
+
+    /// The store said something unasked. Answers whether it has a doubt.
+    fn hear(&self, notices: Vec<Notice>) -> bool {
+        let mut doubt = false;
+        let mut of = HashMap::new();
+        for notice in notices {
+            match notice {
+                Notice::NotHeld(owner) => drop(of.insert(owner, true)),
+                Notice::AtRisk(owner) => drop(of.entry(owner).or_insert(false)),
+                Notice::Doubt => doubt = true,
+            }
+        }
+        let now = self.clock.now();
+        // One pass, however many lost their locks with one session.
+        let mut meant = Vec::new();
+        if !of.is_empty() {
+            let state = self.state();
+            let holds = state.holds.values().map(|entry| &entry.hold);
+            meant.extend(holds.filter_map(|hold| Some((Arc::clone(hold), *of.get(&hold.claim.owner)?))));
+        }
+        for (hold, lost) in meant {
+            match lost {
+                true => self.lose(&hold),
+                // Nothing renews a fixed hold: its time goes on.
+                false if hold.options.hold_for.is_some() => {}
+                false => self.risk(&hold, now),
+            }
+        }
+        doubt
+    }
+
+    /// The store may have lost holds: all that are renewed at all are due now.
+    fn doubt(&self) {
+        let now = self.clock.now();
+        let mut state = self.state();
+        state.doubts += 1;
+        let renewed: Vec<_> =
+            state.holds.values().filter(|entry| entry.renew).map(|entry| Arc::clone(&entry.hold)).collect();
+        renewed.into_iter().for_each(|hold| state.schedule(hold, now, true));
+    }
+
     /// Sends one batch, in bounded time: a renewal that hangs must leave time for another.
-    async fn renew(&self, batch: Vec<Arc<Lease>>) -> (Vec<Arc<Lease>>, Vec<Result<Renewal>>) {
-        let claims: Vec<_> = batch.iter().map(|lease| lease.claim.clone()).collect();
+    async fn renew(&self, holds: Vec<Arc<Hold>>) -> Batch {
+        let doubts = self.state().doubts;
+        let began = Began::now();
+        let claims: Vec<_> = holds.iter().map(|hold| hold.claim.clone()).collect();
         let bound = claims.iter().map(|claim| claim.lease / 3).min().unwrap_or_default();
         let late = self.clock.now() + bound;
         let failed = |message: &str| {
             let error = || Err(Error::new(ErrorKind::Unknown, message));
-            batch.iter().map(|_| error()).collect()
+            holds.iter().map(|_| error()).collect()
         };
         let answers = tokio::select! {
             biased;
@@ -210,12 +272,24 @@ impl Shared {
                 answers.unwrap_or_else(|_| failed("the backend panicked")),
             () = self.clock.sleep_until(late) => failed("no answer within a third of the lease"),
         };
-        (batch, answers)
+        let renewed = answers.iter().filter(|answer: &&Result<_>| answer.is_ok()).count().min(holds.len());
+        self.telemetry.renewed(began, holds.len(), holds.len() - renewed);
+        Batch { holds, answers, doubts }
     }
 }
 
-async fn run(shared: Arc<Shared>, losses: BoxStream<'static, OwnerId>) {
-    let mut losses = losses.fuse();
+/// What was renewed at once.
+struct Batch {
+    holds: Vec<Arc<Hold>>,
+    answers: Vec<Result<Renewal>>,
+    /// How often the store had had doubts when it was sent.
+    doubts: u64,
+}
+
+async fn run(shared: Arc<Shared>, notices: BoxStream<'static, Notice>) {
+    let mut notices = notices.ready_chunks(BATCH);
+    // When the doubt that was heard counts.
+    let (mut doubt_at, mut breath_until) = (None, None);
     let process = std::process::id();
     let mut on_their_way = FuturesUnordered::new();
     loop {
@@ -223,21 +297,30 @@ async fn run(shared: Arc<Shared>, losses: BoxStream<'static, OwnerId>) {
         if std::process::id() != process {
             return;
         }
-        let due = shared.take_due(shared.clock.now());
+        let (due, over) = shared.take_due(shared.clock.now());
+        over.iter().for_each(|hold| shared.queue.vacate(hold));
         for batch in due.chunks(BATCH) {
             on_their_way.push(shared.renew(batch.to_vec()));
         }
         let next = {
             let mut state = shared.state();
-            if state.closed && state.leases.is_empty() {
+            if state.closed && state.holds.is_empty() {
                 return;
             }
             state.asleep_until = state.order.first().map(|&(due, _)| due);
             state.asleep_until
         };
         tokio::select! {
-            Some((batch, answers)) = on_their_way.next() => shared.apply(batch, answers),
-            Some(owner) = losses.next() => shared.lose(&owner),
+            Some(batch) = on_their_way.next() => shared.apply(batch),
+            Some(heard) = notices.next() => if shared.hear(heard) {
+                let now = shared.clock.now();
+                doubt_at = Some(breath_until.map_or(now, |until| now.max(until)));
+            },
+            () = sleep_until(&*shared.clock, doubt_at) => {
+                shared.doubt();
+                doubt_at = None;
+                breath_until = Some(shared.clock.now() + BREATH);
+            }
             () = shared.wake.notified() => {}
             () = sleep_until(&*shared.clock, next) => {}
         }

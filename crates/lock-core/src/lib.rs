@@ -38,27 +38,36 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod asking;
 mod backend;
 mod claim;
 mod clock;
 pub mod config;
 mod error;
 mod guard;
+mod hold;
 mod janitor;
 mod keeper;
 mod lease;
 mod locks;
 pub mod memory;
+#[cfg(test)]
+mod models;
 mod mutex;
 mod name;
 mod options;
+mod owner;
+mod queue;
 mod registry;
+mod sync;
+mod telemetry;
 mod token;
 mod url;
 mod worker;
 
 pub use backend::{
-    Capabilities, DistributedLock, Finding, Grant, Holder, ListQuery, LockStatus, Page, Renewal, Scope, Unlocked,
+    Capabilities, DistributedLock, Finding, Grant, Holder, ListQuery, LockStatus, Notice, Page, Renewal, Scope,
+    Unlocked,
 };
 pub use claim::{Claim, OwnerId};
 pub use clock::{Clock, Instant, ManualClock, SystemClock};
@@ -69,6 +78,7 @@ pub use lease::{Lease, LeaseState};
 pub use locks::{Locks, LocksBuilder, ShutdownReport};
 pub use mutex::Mutex;
 pub use name::LockName;
+pub use owner::Owner;
 pub use registry::{BackendFactory, Registry, Target};
 pub use token::{Fence, FencingToken, StaleToken, StoreToken};
 pub use url::{BackendUrl, Params};

@@ -2,20 +2,23 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::asking::Permit;
 use crate::claim::Identity;
+use crate::hold::{End, Hold};
 use crate::janitor::Janitor;
 use crate::keeper::Keeper;
-use crate::lease::{End, Lease, Shared, Term};
+use crate::mutex::{Queue, closed};
 use crate::options::LockOptions;
+use crate::telemetry::Telemetry;
 use crate::{
-    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, ListQuery, LockGuard,
-    LockName, LockStatus, Mutex, Page, Result, Scope,
+    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Lease, ListQuery, LockGuard,
+    LockName, LockStatus, Mutex, Owner, Page, Result, Scope,
 };
 
 /// What all handles of one [`Locks`] share.
@@ -26,10 +29,14 @@ pub(crate) struct Core {
     pub(crate) capabilities: Capabilities,
     pub(crate) keeper: Keeper,
     pub(crate) janitor: Janitor,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) telemetry: Telemetry,
     pub(crate) closed: CancellationToken,
+    /// The same, for those who only look: asking the token takes a mutex.
+    is_closed: AtomicBool,
     identity: Identity,
     process: u32,
-    next_lease: AtomicU64,
+    next_hold: AtomicU64,
     acquiring: AtomicUsize,
     settled: Notify,
 }
@@ -45,8 +52,8 @@ impl Core {
     /// # Errors
     /// [`ErrorKind::Closed`] after a shutdown and in a fork of the process.
     pub(crate) fn check_open(&self, op: &'static str) -> Result<()> {
-        if self.closed.is_cancelled() {
-            return Err(self.context(Error::new(ErrorKind::Closed, "these locks were shut down"), op, None));
+        if self.is_closed() {
+            return Err(self.context(closed(), op, None));
         }
         self.check_process(op)
     }
@@ -60,6 +67,10 @@ impl Core {
         }
         let message = format!("made by process {}, used in a fork of it: connect anew in the fork", self.process);
         Err(self.context(Error::new(ErrorKind::Closed, message), op, None))
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
     }
 
     /// Counts an acquisition as begun, so that a shutdown waits for its clean-up.
@@ -81,27 +92,29 @@ impl Core {
         claim: Claim,
         grant: Grant,
         options: &LockOptions,
+        owner: Option<&Owner>,
+        permit: Option<Permit>,
     ) -> std::result::Result<LockGuard, LockGuard> {
+        let id = self.next_hold.fetch_add(1, Ordering::Relaxed);
         let now = self.clock.now();
-        let term = match (options.hold_for, options.max_hold) {
-            (Some(_), _) => Term::Fixed,
-            (None, Some(longest)) => Term::Until(now + longest),
-            (None, None) => Term::Open,
-        };
-        let id = self.next_lease.fetch_add(1, Ordering::Relaxed);
-        let lease = Arc::new(Shared::new(claim, grant, id, term, Arc::clone(&self.clock)));
-        let until = lease.until(now);
-        if let Some(until) = until {
-            self.keeper.keep(&lease, until, now);
+        let hold = Arc::new(Hold::new(claim, grant, id, *options, Arc::clone(&self.clock), self.telemetry, now));
+        let course = hold.what_next(now);
+        if let Some(course) = course {
+            self.keeper.keep(&hold, course, now);
         }
         // A shutdown may have emptied the keeper just before.
-        let closed = self.closed.is_cancelled();
+        let closed = self.is_closed();
         if closed {
             self.keeper.forget(id);
-            lease.end(End::Expired);
+            hold.end(End::Expired);
         }
-        let guard = LockGuard::new(Lease(lease), Arc::clone(self));
-        if until.is_some() && !closed { Ok(guard) } else { Err(guard) }
+        let guard = |lease| LockGuard::new(lease, Arc::clone(self));
+        let lease = Lease { hold, turn: 0 };
+        if course.is_none() || closed {
+            return Err(guard(lease));
+        }
+        self.queue.granted(&lease, owner, permit, guard);
+        Ok(guard(lease))
     }
 
     pub(crate) fn context(&self, error: Error, op: &'static str, name: Option<&LockName>) -> Error {
@@ -138,16 +151,22 @@ impl Locks {
 
     fn assemble(backend: Arc<dyn DistributedLock>, identity: Identity, options: LockOptions) -> Self {
         let clock = backend.clock();
+        let capabilities = backend.capabilities();
+        let telemetry = Telemetry::new(capabilities.backend);
+        let queue = Arc::new(Queue::new(telemetry));
         let core = Core {
-            capabilities: backend.capabilities(),
-            keeper: Keeper::new(Arc::clone(&backend), Arc::clone(&clock)),
+            capabilities,
+            telemetry,
+            keeper: Keeper::new(Arc::clone(&backend), Arc::clone(&clock), Arc::clone(&queue), telemetry),
             janitor: Janitor::new(Arc::clone(&backend), Arc::clone(&clock)),
             backend,
             clock,
+            queue,
             identity,
             closed: CancellationToken::new(),
+            is_closed: AtomicBool::new(false),
             process: std::process::id(),
-            next_lease: AtomicU64::new(0),
+            next_hold: AtomicU64::new(0),
             acquiring: AtomicUsize::new(0),
             settled: Notify::new(),
         };
@@ -157,7 +176,27 @@ impl Locks {
     /// A handle for the lock of this name, with these locks' defaults. No I/O; a name that cannot be one is reported
     /// when the lock is acquired.
     pub fn mutex(&self, name: &str) -> Mutex {
-        Mutex::new(Arc::clone(&self.core), LockName::new(name), self.options.clone())
+        Mutex::new(Arc::clone(&self.core), LockName::new(name), self.options)
+    }
+
+    /// Runs `section` with the lock of this name held, and drops it at the loss: [`Mutex::run`] with these locks'
+    /// defaults.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = lock_core::Locks::new(std::sync::Arc::new(lock_core::memory::MemoryLock::new()));
+    /// let sent = locks.with("invoices/2026-11", async |lease| lease.fencing_token().get() > 0).await?;
+    /// assert!(sent);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Mutex::run`].
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::run`].
+    pub async fn with<T>(&self, name: &str, section: impl AsyncFnOnce(Lease) -> T) -> Result<T> {
+        self.mutex(name).run(section).await
     }
 
     /// What the store can do.
@@ -232,10 +271,12 @@ impl Locks {
     /// Dropped, the releases go on in the background, and it may be called again.
     pub async fn shutdown(&self, deadline: Duration) -> ShutdownReport {
         let core = &self.core;
+        core.is_closed.store(true, Ordering::Release);
         core.closed.cancel();
-        for lease in core.keeper.drain() {
-            if lease.end(End::Shutdown).is_none() {
-                core.janitor.release(lease.claim.clone());
+        core.queue.close();
+        for hold in core.keeper.drain() {
+            if hold.end(End::Shutdown).is_none() {
+                core.janitor.release(hold.claim.clone());
             }
         }
         core.janitor.start();
@@ -330,6 +371,18 @@ impl LocksBuilder {
     /// See [`Mutex::fair`].
     pub fn fair(mut self, fair: bool) -> Self {
         self.options.fair = fair;
+        self
+    }
+
+    /// See [`Mutex::hand_overs`].
+    pub fn hand_overs(mut self, times: u8) -> Self {
+        self.options.hand_overs = times;
+        self
+    }
+
+    /// See [`Mutex::hand_over_for`].
+    pub fn hand_over_for(mut self, time: Duration) -> Self {
+        self.options.hand_over_for = time;
         self
     }
 

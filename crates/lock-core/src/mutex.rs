@@ -4,31 +4,47 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tracing::Instrument;
+use tracing::field::Empty;
 
+use crate::asking::{Asking, Outcome, Permit};
 use crate::keeper::sleep_until;
 use crate::locks::Core;
 use crate::options::LockOptions;
-use crate::{Claim, Error, ErrorKind, Grant, Holder, Instant, LockGuard, LockName, Result};
+use crate::queue::{Entry, Wish};
+use crate::telemetry::Began;
+use crate::{Error, ErrorKind, Holder, Instant, Lease, LockGuard, LockName, Owner, Result, Unlocked};
+
+/// The queue in the process, of guards and of acquisitions that ask the store.
+pub(crate) type Queue = crate::queue::Queue<LockGuard, Asking>;
+
+type Turn = crate::queue::Turn<LockGuard, Asking>;
 
 /// How much longer than its wait an acquisition may take to leave the queue and to ask who holds the lock. After that
 /// the background takes over.
-const FAREWELL: Duration = Duration::from_millis(100);
+pub(crate) const FAREWELL: Duration = Duration::from_millis(100);
 
 /// A handle for one lock: its name and the options of its acquisitions. Making and cloning it costs no I/O, and holds
 /// nothing.
 ///
-/// It is not re-entrant: an acquisition while another of the same handle holds the lock waits like any other.
+/// Without an [`owner`](Mutex::owner) it is not re-entrant: an acquisition while another of the same handle holds the
+/// lock waits like any other.
+///
+/// Tasks of one process that use the same [`Locks`](crate::Locks) or its clones wait in a queue in the process, first
+/// come, first served; one of them asks the store. A lock that is released passes to the next of them without a request,
+/// as often and as long as [`Mutex::hand_overs`] and [`Mutex::hand_over_for`] let it, then it goes back to the store.
 #[derive(Clone)]
 pub struct Mutex {
     core: Arc<Core>,
     name: std::result::Result<LockName, String>,
     options: LockOptions,
+    owner: Option<Owner>,
 }
 
 impl Mutex {
     pub(crate) fn new(core: Arc<Core>, name: Result<LockName>, options: LockOptions) -> Self {
-        Self { core, name: name.map_err(|error| error.message().to_owned()), options }
+        Self { core, name: name.map_err(|error| error.message().to_owned()), options, owner: None }
     }
 
     /// How long the store keeps the lock for a holder that it does not hear of: the time after which a crashed holder's
@@ -56,9 +72,32 @@ impl Mutex {
         self
     }
 
-    /// First come, first served across processes, also where that costs speed.
+    /// First come, first served across processes, also where that costs speed: each acquisition stands in the store's
+    /// line itself, and none is handed over inside the process.
     pub fn fair(mut self, fair: bool) -> Self {
         self.options.fair = fair;
+        self
+    }
+
+    /// How often a grant of the store may pass from task to task of this process before other processes get their turn:
+    /// at most 255, the default; 0 switches it off.
+    ///
+    /// Only acquisitions with the same options share a grant, and none with [`Mutex::hold_for`].
+    pub fn hand_overs(mut self, times: u8) -> Self {
+        self.options.hand_overs = times;
+        self
+    }
+
+    /// How long after the store's grant it may still be passed on: 10 ms by default. Other processes wait that much
+    /// longer, and one section.
+    pub fn hand_over_for(mut self, time: Duration) -> Self {
+        self.options.hand_over_for = time;
+        self
+    }
+
+    /// Acquire it for this owner, who gets it again while it has it. See [`Owner`].
+    pub fn owner(mut self, owner: &Owner) -> Self {
+        self.owner = Some(owner.clone());
         self
     }
 
@@ -88,11 +127,41 @@ impl Mutex {
             return Ok(guard);
         }
         // Busy, which only the one try of a wait of zero is told.
-        let holder = match self.name() {
-            Some(name) => self.holder(name).await,
-            None => None,
-        };
-        Err(self.core.context(Error::timeout(Duration::ZERO, holder), "lock", self.name()))
+        Err(self.core.context(self.timed_out().await, "lock", self.name()))
+    }
+
+    /// Runs `section` with the lock held, and drops it at the loss. It gets a view of the hold, with the fencing token.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = lock_core::Locks::new(std::sync::Arc::new(lock_core::memory::MemoryLock::new()));
+    /// let token = locks.mutex("orders/42").run(async |lease| lease.fencing_token()).await?;
+    /// # let _ = token; Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Mutex::lock`]; [`ErrorKind::Lost`], saying why, if the lock was not held to the section's end. What the
+    /// section did before may stand, and may have overlapped with another holder unless the resource checks the fencing
+    /// token.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the section and releases the lock in the background.
+    ///
+    /// # If the reply is lost
+    /// As [`Mutex::lock`] for the acquisition. A release whose reply is lost is repeated in the background: the section
+    /// was covered to its end, and its result is returned.
+    pub async fn run<T>(&self, section: impl AsyncFnOnce(Lease) -> T) -> Result<T> {
+        let guard = self.lock().await?;
+        let output = guard.run(section(guard.lease())).await?;
+        let lease = guard.lease();
+        match guard.unlock().await {
+            Ok(Unlocked::NotHeld) => Err(self.core.context(lost(&lease), "run", self.name())),
+            Ok(Unlocked::Released) => Ok(output),
+            Err(error) => {
+                tracing::debug!(?error, "the release goes on in the background");
+                Ok(output)
+            }
+        }
     }
 
     /// Takes the lock now or not at all: `None` means that it is held by another, or waited for where the store is fair.
@@ -111,14 +180,61 @@ impl Mutex {
 
     async fn acquire(&self, verb: Verb) -> Result<Option<LockGuard>> {
         let (name, deadline) = self.prepare(verb.name())?;
+        let span = tracing::debug_span!("acquire", verb = verb.name(), %name, owner = Empty, token = Empty);
+        let began = Began::now();
+        let outcome = self.seek(&name, deadline, verb).instrument(span.clone()).await;
+        self.core.telemetry.acquired(began, outcome.as_ref().map(Option::as_ref));
+        let guard = outcome?;
+        if let Some(guard) = &guard
+            && !span.is_disabled()
+        {
+            span.record("owner", tracing::field::display(guard.owner()));
+            span.record("token", guard.fencing_token().get());
+            span.in_scope(|| tracing::debug!("granted"));
+        }
+        Ok(guard)
+    }
+
+    async fn seek(&self, name: &LockName, deadline: Option<Instant>, verb: Verb) -> Result<Option<LockGuard>> {
+        let core = &self.core;
+        let waits = matches!(verb, Verb::Lock) && !self.tries_once();
         loop {
-            let claim = self.core.claim(name.clone(), &self.options);
-            let span = tracing::debug_span!("acquire", verb = verb.name(), %name, owner = %claim.owner);
-            match self.attempt(claim, deadline, verb).instrument(span).await? {
-                Attempt::Granted(guard) => return Ok(Some(guard)),
-                Attempt::Busy => return Ok(None),
-                // This process was paused. A new claim, with what is left of the wait.
-                Attempt::TooLate => {}
+            let wish = Wish { options: &self.options, owner: self.owner.as_ref(), waits };
+            let asking = match core.queue.enter(name, wish) {
+                Entry::Again(lease) => return Ok(Some(LockGuard::new(lease, Arc::clone(core)))),
+                Entry::Busy => return Ok(None),
+                Entry::Ask(permit) => self.asking(name, waits, permit),
+                Entry::Wait(told) => match self.stand_in_line(told, deadline).await? {
+                    Turn::Held(guard) if guard.is_held() => return Ok(Some(guard)),
+                    // This process was paused. It comes again, with what is left of its wait.
+                    Turn::Held(_) => continue,
+                    Turn::Ask(permit) => self.asking(name, waits, Some(permit)),
+                    Turn::GoOn(asking) => asking,
+                },
+            };
+            match asking.answer(deadline, &self.options, self.owner.as_ref()).await {
+                Outcome::Granted(guard) => return Ok(Some(guard)),
+                Outcome::Busy => return Ok(None),
+                // Granted, but over before we knew.
+                Outcome::TooLate => core.check_open(verb.name())?,
+                Outcome::TimedOut => return Err(core.context(self.timed_out().await, verb.name(), Some(name))),
+                Outcome::Failed(error) => return Err(core.context(error, verb.name(), Some(name))),
+            }
+        }
+    }
+
+    fn asking(&self, name: &LockName, waits: bool, permit: Option<Permit>) -> Asking {
+        Asking::begin(&self.core, self.core.claim(name.clone(), &self.options), waits, permit)
+    }
+
+    /// Waits for its turn in the process.
+    async fn stand_in_line(&self, told: oneshot::Receiver<Turn>, deadline: Option<Instant>) -> Result<Turn> {
+        tokio::select! {
+            biased;
+            // Sent away without a word: that is a shutdown.
+            turn = told => turn.map_err(|_| self.core.context(closed(), "lock", self.name())),
+            () = sleep_until(&*self.core.clock, deadline) => {
+                Err(self.core.context(self.timed_out().await, "lock", self.name()))
             }
         }
     }
@@ -138,55 +254,20 @@ impl Mutex {
         Ok((name, wait.map(|wait| self.core.clock.now() + wait)))
     }
 
-    /// One claim, from its first byte to a guard or to nothing being left of it.
-    async fn attempt(&self, claim: Claim, deadline: Option<Instant>, verb: Verb) -> Result<Attempt> {
-        let core = &self.core;
-        let mut pending = Pending::arm(core, claim);
-        let outcome = tokio::select! {
-            biased;
-            answer = verb.ask(core, &pending.claim, self.tries_once()) => Outcome::Answered(answer),
-            () = core.closed.cancelled() => Outcome::Closed,
-            () = sleep_until(&*core.clock, deadline) => Outcome::TimedOut,
+    /// The error at the end of a wait.
+    async fn timed_out(&self) -> Error {
+        let holder = match self.name() {
+            Some(name) => self.holder(name).await,
+            None => None,
         };
-        let error = match outcome {
-            Outcome::Answered(Ok(Some(grant))) => {
-                pending.armed = false;
-                // Until the end of this function it counts as under way: a shutdown meanwhile waits.
-                match core.guard(pending.claim.clone(), grant, &self.options) {
-                    Ok(guard) => {
-                        tracing::debug!(token = %guard.fencing_token(), "granted");
-                        return Ok(Attempt::Granted(guard));
-                    }
-                    Err(over) => {
-                        let released = over.unlock().await;
-                        tracing::debug!(?released, "granted too late");
-                        return core.check_open(verb.name()).map(|()| Attempt::TooLate);
-                    }
-                }
-            }
-            Outcome::Answered(Ok(None)) => {
-                pending.armed = false;
-                return Ok(Attempt::Busy);
-            }
-            Outcome::Answered(Err(error)) if error.is_refused() => {
-                pending.armed = false;
-                error
-            }
-            Outcome::Answered(Err(error)) => {
-                pending.undo().await;
-                error
-            }
-            Outcome::Closed => {
-                drop(pending);
-                Error::new(ErrorKind::Closed, "these locks were shut down")
-            }
-            Outcome::TimedOut => self.time_out(pending).await,
-        };
-        Err(core.context(error, verb.name(), self.name()))
+        Error::timeout(self.options.wait.unwrap_or_default(), holder)
     }
 
-    /// Who holds the lock, if the store answers soon.
+    /// Who holds the lock, if this process does or the store answers soon.
     async fn holder(&self, name: &LockName) -> Option<Holder> {
+        if let Some(holder) = self.core.queue.holder(name) {
+            return Some(holder);
+        }
         let late = self.core.clock.now() + FAREWELL;
         tokio::select! {
             biased;
@@ -194,22 +275,20 @@ impl Mutex {
             () = self.core.clock.sleep_until(late) => None,
         }
     }
-
-    /// Leaves the queue and asks who holds the lock, both at once and in bounded time.
-    async fn time_out(&self, pending: Pending) -> Error {
-        let name = pending.claim.name.clone();
-        let owner = pending.claim.owner.clone();
-        let ((), holder) = futures_util::future::join(pending.undo(), self.holder(&name)).await;
-        // Granted at the very end, and given back: that is nobody to name.
-        let holder = holder.filter(|holder| holder.owner != owner);
-        Error::timeout(self.options.wait.unwrap_or_default(), holder)
-    }
 }
 
 impl fmt::Debug for Mutex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mutex").field("name", &self.name).field("options", &self.options).finish()
     }
+}
+
+pub(crate) fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "these locks were shut down")
+}
+
+pub(crate) fn lost(lease: &Lease) -> Error {
+    Error::new(ErrorKind::Lost, lease.loss())
 }
 
 #[derive(Clone, Copy)]
@@ -224,61 +303,5 @@ impl Verb {
             Self::Lock => "lock",
             Self::TryLock => "try_lock",
         }
-    }
-
-    async fn ask(self, core: &Core, claim: &Claim, once: bool) -> Result<Option<Grant>> {
-        match self {
-            Self::Lock if !once => core.backend.lock(claim).await.map(Some),
-            Self::Lock | Self::TryLock => core.backend.try_lock(claim).await,
-        }
-    }
-}
-
-/// What became of one claim.
-enum Attempt {
-    Granted(LockGuard),
-    Busy,
-    /// Granted, but over before we knew.
-    TooLate,
-}
-
-enum Outcome {
-    Answered(Result<Option<Grant>>),
-    Closed,
-    TimedOut,
-}
-
-/// A claim about which the store may have heard. Armed before the first byte leaves: dropped while it is, it goes to the
-/// janitor.
-struct Pending {
-    core: Arc<Core>,
-    claim: Claim,
-    armed: bool,
-}
-
-impl Pending {
-    fn arm(core: &Arc<Core>, claim: Claim) -> Self {
-        core.begin();
-        Self { core: Arc::clone(core), claim, armed: true }
-    }
-
-    /// Undoes whatever the store did: here if it answers soon, else in the background.
-    async fn undo(mut self) {
-        let late = self.core.clock.now() + FAREWELL;
-        let undone = tokio::select! {
-            biased;
-            answer = self.core.backend.unlock(&self.claim) => answer.is_ok(),
-            () = self.core.clock.sleep_until(late) => false,
-        };
-        self.armed = !undone;
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        if self.armed {
-            self.core.janitor.release(self.claim.clone());
-        }
-        self.core.settle();
     }
 }

@@ -8,7 +8,7 @@ use crate::{Capabilities, Error, ErrorKind, Result};
 pub(crate) const MAX_DURATION: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// What can be chosen for an acquisition. [`Locks`](crate::Locks) has defaults, a [`Mutex`](crate::Mutex) its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LockOptions {
     /// How long the store keeps the lock for a holder that it does not hear of.
     pub(crate) lease: Duration,
@@ -20,11 +20,24 @@ pub(crate) struct LockOptions {
     pub(crate) max_hold: Option<Duration>,
     /// First come, first served across processes.
     pub(crate) fair: bool,
+    /// How often a grant may be handed over inside the process.
+    pub(crate) hand_overs: u8,
+    /// How long after the store's grant that may go on.
+    pub(crate) hand_over_for: Duration,
 }
 
 impl Default for LockOptions {
     fn default() -> Self {
-        Self { lease: Duration::from_secs(30), wait: None, hold_for: None, max_hold: None, fair: false }
+        Self {
+            lease: Duration::from_secs(30),
+            wait: None,
+            hold_for: None,
+            max_hold: None,
+            fair: false,
+            // As often as a fencing token can count; time is what other processes feel.
+            hand_overs: u8::MAX,
+            hand_over_for: Duration::from_millis(10),
+        }
     }
 }
 
@@ -32,6 +45,12 @@ impl LockOptions {
     /// The lease that the store is asked for.
     pub(crate) fn asked_lease(&self) -> Duration {
         self.hold_for.unwrap_or(self.lease)
+    }
+
+    /// Can a grant for one of them serve the other as well? A fixed hold has no time to give away.
+    pub(crate) fn can_share(&self, other: &Self) -> bool {
+        let alone = |options: &Self| options.fair || options.hold_for.is_some();
+        !alone(self) && *self == Self { wait: self.wait, ..*other }
     }
 
     /// # Errors
@@ -42,6 +61,7 @@ impl LockOptions {
             ("wait", self.wait),
             ("hold_for", self.hold_for),
             ("max_hold", self.max_hold),
+            ("hand_over_for", Some(self.hand_over_for)),
         ];
         for (option, value) in named {
             let Some(value) = value else { continue };
@@ -49,7 +69,7 @@ impl LockOptions {
             if value > MAX_DURATION {
                 return Err(Error::new(ErrorKind::Invalid, format!("{option} is longer than {days} days")));
             }
-            if option != "wait" && value < backend.min_lease {
+            if !matches!(option, "wait" | "hand_over_for") && value < backend.min_lease {
                 return Err(Error::new(
                     ErrorKind::Invalid,
                     format!(

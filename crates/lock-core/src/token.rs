@@ -39,14 +39,20 @@ impl StoreToken {
 /// refuse a token lower than the highest it has seen: then a holder that was paused and does not know that it lost the
 /// lock can do no harm.
 ///
-/// It is the store's number × 256 plus a counter, and fits a signed 64-bit column.
+/// It is the store's number × 256 plus how often the grant was handed over inside the process, and fits a signed 64-bit
+/// column.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
 
 impl FencingToken {
     /// The token of a grant by the store.
     pub const fn new(store: StoreToken) -> Self {
-        Self(store.0 << 8)
+        Self::handed_over(store, 0)
+    }
+
+    /// The token of the holder to whom a grant was handed over as the `turn`th.
+    pub(crate) const fn handed_over(store: StoreToken, turn: u8) -> Self {
+        Self(store.0 << 8 | turn as u64)
     }
 
     /// The token as a number.

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use conformance_tests::Faulty;
 use lock_core::memory::{MemoryLock, Verb};
-use lock_core::{ErrorKind, LeaseState, Locks, ManualClock, Unlocked};
+use lock_core::{ErrorKind, LeaseState, Locks, ManualClock, Notice, Unlocked};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -116,6 +117,48 @@ async fn a_definite_no_is_a_loss_at_once() {
 }
 
 #[tokio::test]
+async fn what_the_store_says_unasked_is_heard_at_once() {
+    let (store, clock, _) = setup();
+    let faulty = Faulty::new(Arc::new(store.clone()));
+    let locks = Locks::new(faulty.backend());
+    let fixed = locks.mutex("fixed").hold_for(LEASE).lock().await.unwrap();
+    let [a, b, c] =
+        [locks.mutex("a"), locks.mutex("b"), locks.mutex("c")].map(|mutex| async move { mutex.lock().await });
+    let (a, b, c) = (a.await.unwrap(), b.await.unwrap(), c.await.unwrap());
+    settle().await;
+    faulty.tell(Notice::NotHeld(a.owner().clone()));
+    faulty.tell(Notice::AtRisk(b.owner().clone()));
+    faulty.tell(Notice::AtRisk(fixed.owner().clone()));
+    settle().await;
+    let states = [&fixed, &a, &b, &c].map(|guard| guard.state());
+    assert_eq!(states, [LeaseState::Held, LeaseState::Lost, LeaseState::AtRisk, LeaseState::Held]);
+    advance(&clock, Duration::from_secs(2)).await;
+    assert_eq!(b.state(), LeaseState::Held, "renewed soon");
+
+    // A doubt renews everything at once, also what is being renewed just now.
+    store.script().delay_replies(Duration::from_secs(3));
+    advance(&clock, LEASE / 3 - Duration::from_secs(2)).await;
+    store.script().delay_replies(Duration::ZERO);
+    store.script().lose("b");
+    store.script().lose("c");
+    let before = faulty.calls(conformance_tests::Verb::Renew);
+    faulty.tell(Notice::Doubt);
+    settle().await;
+    advance(&clock, Duration::from_millis(100)).await;
+    assert!(faulty.calls(conformance_tests::Verb::Renew) > before);
+    assert!(!b.is_held() || !c.is_held());
+    advance(&clock, Duration::from_secs(4)).await;
+    assert!(!b.is_held() && !c.is_held(), "what was answered before the doubt is asked again");
+    // One that goes on is no storm.
+    let before = faulty.calls(conformance_tests::Verb::Renew);
+    for _ in 0..500 {
+        faulty.tell(Notice::Doubt);
+        settle().await;
+    }
+    assert!(faulty.calls(conformance_tests::Verb::Renew) <= before + 1);
+}
+
+#[tokio::test]
 async fn run_drops_the_section_at_the_loss() {
     let (store, clock, locks) = setup();
     let guard = locks.mutex("a").lock().await.unwrap();
@@ -146,20 +189,25 @@ async fn a_fixed_hold_is_never_renewed_and_a_cap_ends_renewal() {
 
 #[tokio::test]
 async fn the_end_of_a_wait_names_the_holder() {
-    let (_, clock, locks) = setup();
+    let (store, clock, locks) = setup();
     let _held = locks.mutex("a").lock().await.unwrap();
     advance(&clock, Duration::from_secs(2)).await;
     let waiter = tokio::spawn({
         let mutex = locks.mutex("a").wait(Duration::from_secs(3));
         async move { mutex.lock().await }
     });
+    // Another one asks the store, and this one waits in its process.
+    let other = Locks::new(Arc::new(store.client()));
+    let elsewhere = tokio::spawn(async move { other.mutex("a").wait(Duration::from_secs(3)).lock().await });
     settle().await;
     assert_eq!(locks.inspect("a").await.unwrap().waiters.len(), 1);
     advance(&clock, Duration::from_secs(3)).await;
-    let error = waiter.await.unwrap().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Timeout);
-    assert_eq!(error.holder().unwrap().owner.label(), Some("test"));
-    assert!(error.to_string().contains("test@") && error.to_string().contains("5s"), "{error}");
+    for waiter in [waiter, elsewhere] {
+        let error = waiter.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        assert_eq!(error.holder().unwrap().owner.label(), Some("test"));
+        assert!(error.to_string().contains("test@") && error.to_string().contains("5s"), "{error}");
+    }
     assert!(locks.inspect("a").await.unwrap().waiters.is_empty());
 }
 

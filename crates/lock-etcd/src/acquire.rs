@@ -23,7 +23,7 @@ enum Turn {
 }
 
 impl Shared {
-    pub(crate) async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
+    pub(crate) async fn try_lock(self: &Arc<Self>, claim: &Claim) -> Result<Option<Grant>> {
         let (key, line) = (self.keys.own(claim), self.keys.line(&claim.name));
         let spot = Spot { key: &key, line: &line, owner: claim.owner.as_str() };
         loop {
@@ -55,7 +55,7 @@ impl Shared {
         }
     }
 
-    pub(crate) async fn lock(&self, claim: &Claim) -> Result<Grant> {
+    pub(crate) async fn lock(self: &Arc<Self>, claim: &Claim) -> Result<Grant> {
         let (key, line) = (self.keys.own(claim), self.keys.line(&claim.name));
         let spot = Spot { key: &key, line: &line, owner: claim.owner.as_str() };
         loop {

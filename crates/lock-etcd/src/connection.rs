@@ -38,6 +38,8 @@ struct State {
 /// A connection to one member.
 pub(crate) struct Link {
     pub(crate) number: u64,
+    /// Which of the endpoints.
+    pub(crate) endpoint: String,
     pub(crate) kv: KvClient,
     pub(crate) lease: LeaseClient,
     pub(crate) watch: WatchClient,
@@ -110,24 +112,24 @@ impl Connection {
         Asking: Future<Output = Result<T, EtcdError>>,
     {
         let link = self.link().await?;
-        let (sent, number) = (self.clock.now(), link.number);
-        let value = self.bounded(number, request(link)).await?;
+        let sent = self.clock.now();
+        let value = self.bounded(&link, request(Arc::clone(&link))).await?;
         Ok(Answer { sent, value })
     }
 
     /// Waits no longer than a request may take, and leaves a member that does not answer.
     pub(crate) async fn bounded<T>(
         &self,
-        number: u64,
+        link: &Link,
         asking: impl Future<Output = Result<T, EtcdError>>,
     ) -> Result<T, Verdict> {
         let verdict = match tokio::time::timeout(self.timeout, asking).await {
             Ok(Ok(value)) => return Ok(value),
-            Ok(Err(error)) => judge(error),
-            Err(_) => Verdict::Unknown(no_answer()),
+            Ok(Err(error)) => judge(&link.endpoint, error),
+            Err(_) => Verdict::Unknown(no_answer(&link.endpoint)),
         };
         if !matches!(verdict, Verdict::Answered(_)) {
-            self.leave(number);
+            self.leave(link.number);
         }
         Err(verdict)
     }
@@ -148,12 +150,8 @@ impl Connection {
             state.turn = (turn + 1) % self.endpoints.len();
             turn
         };
-        // With a user, this logs in; without one it does nothing yet.
-        let connecting = Client::connect([&self.endpoints[turn]], Some(self.options.clone()));
-        let client = match tokio::time::timeout(self.timeout, connecting).await {
-            Ok(client) => client.map_err(judge).map_err(surely_not_done)?,
-            Err(_) => return Err(surely_not_done(Verdict::Unknown(no_answer()))),
-        };
+        let endpoint = self.endpoints[turn].clone();
+        let client = self.connect(&endpoint).await?;
         let mut state = self.state();
         if state.closed {
             return Err(Verdict::Answered(Failure::Other(closed())));
@@ -162,6 +160,7 @@ impl Connection {
         let number = *self.present.borrow() + 1;
         let link = Arc::new(Link {
             number,
+            endpoint,
             kv: client.kv_client(),
             lease: client.lease_client(),
             watch: client.watch_client(),
@@ -200,15 +199,21 @@ impl Connection {
 
     /// A connection to one endpoint that is used for nothing else.
     pub(crate) async fn only(&self, endpoint: &str) -> Result<Client, Error> {
+        self.connect(endpoint).await.map_err(Error::from)
+    }
+
+    /// With a user, this logs in; without one it does nothing yet. Nothing else was done if it fails.
+    async fn connect(&self, endpoint: &str) -> Result<Client, Verdict> {
         let connecting = Client::connect([endpoint], Some(self.options.clone()));
-        match tokio::time::timeout(self.timeout, connecting).await {
-            Ok(Ok(client)) => Ok(client),
-            Ok(Err(error)) => Err(match surely_not_done(judge(error)) {
-                Verdict::Answered(failure) => failure.into(),
-                Verdict::NotDone(error) | Verdict::NoLeader(error) | Verdict::Unknown(error) => error,
-            }),
-            Err(_) => Err(no_answer()),
-        }
+        let verdict = match tokio::time::timeout(self.timeout, connecting).await {
+            Ok(Ok(client)) => return Ok(client),
+            Ok(Err(error)) => judge(endpoint, error),
+            Err(_) => Verdict::Unknown(no_answer(endpoint)),
+        };
+        Err(match verdict {
+            Verdict::Unknown(error) => Verdict::NotDone(not_done(error)),
+            other => other,
+        })
     }
 
     pub(crate) fn close(&self) {
@@ -217,13 +222,5 @@ impl Connection {
         state.link = None;
         drop(state);
         self.present.send_modify(|_| {});
-    }
-}
-
-/// A login changes nothing, whatever became of it.
-fn surely_not_done(verdict: Verdict) -> Verdict {
-    match verdict {
-        Verdict::Unknown(error) => Verdict::NotDone(not_done(error)),
-        other => other,
     }
 }

@@ -3,6 +3,7 @@
 use lock_core::{Finding, Result};
 
 use crate::Shared;
+use crate::error::{broken, no_answer};
 use crate::requests::text;
 
 /// A bug, and the first versions without it, one of each line that was mended.
@@ -34,8 +35,8 @@ impl Shared {
                 let mut client = self.connection.only(endpoint).await?;
                 tokio::time::timeout(self.connection.timeout, client.status())
                     .await
-                    .map_err(|_| crate::error::no_answer())
-                    .and_then(|status| status.map_err(|error| crate::error::broken().with_source(error)))
+                    .map_err(|_| no_answer(endpoint))
+                    .and_then(|status| status.map_err(|error| broken(endpoint).with_source(error)))
             };
             match status.await {
                 Ok(status) => found.extend(of_version(endpoint, status.version())),

@@ -1,6 +1,7 @@
 //! What etcd's errors mean to a caller, each with the way out, and to whoever may ask another member.
 
 use std::error::Error as _;
+use std::sync::Arc;
 
 use etcd_client::Error as EtcdError;
 use lock_core::{Error, ErrorKind};
@@ -37,14 +38,24 @@ pub(crate) enum Verdict {
     Unknown(Error),
 }
 
-pub(crate) fn judge(error: EtcdError) -> Verdict {
+impl From<Verdict> for Error {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Answered(failure) => failure.into(),
+            Verdict::NotDone(error) | Verdict::NoLeader(error) | Verdict::Unknown(error) => error,
+        }
+    }
+}
+
+/// What `server` answered, or what became of the connection to it.
+pub(crate) fn judge(server: &str, error: EtcdError) -> Verdict {
     let EtcdError::GRpcStatus(status) = &error else {
-        return Verdict::Unknown(broken().with_source(error));
+        return Verdict::Unknown(broken(server).with_source(error));
     };
     if status.source().is_some() {
         return match is_about_connecting(status) {
-            true => Verdict::NotDone(unreachable().with_source(error)),
-            false => Verdict::Unknown(broken().with_source(error)),
+            true => Verdict::NotDone(unreachable(server).with_source(error)),
+            false => Verdict::Unknown(broken(server).with_source(error)),
         };
     }
     of_answer(status.code(), status.message().to_owned(), error)
@@ -107,20 +118,22 @@ fn is_about_connecting(status: &Status) -> bool {
     false
 }
 
-pub(crate) fn no_answer() -> Error {
-    Error::new(ErrorKind::Unknown, "no answer in time; look whether the server is stopped or cut off")
+pub(crate) fn no_answer(server: &str) -> Error {
+    let wrong = format!("no answer from {server} in time; look whether it is stopped or cut off");
+    Error::new(ErrorKind::Unknown, wrong)
 }
 
-pub(crate) fn broken() -> Error {
-    Error::new(ErrorKind::Unknown, "the connection broke before the answer")
+pub(crate) fn broken(server: &str) -> Error {
+    Error::new(ErrorKind::Unknown, format!("the connection to {server} broke before the answer"))
 }
 
 pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "these locks were closed")
 }
 
-fn unreachable() -> Error {
-    Error::new(ErrorKind::Unavailable, "the server cannot be reached; check the address, and that it runs")
+fn unreachable(server: &str) -> Error {
+    let wrong = format!("the server {server} cannot be reached; check the address, and that it runs");
+    Error::new(ErrorKind::Unavailable, wrong)
 }
 
 pub(crate) fn leaving() -> Error {
@@ -152,6 +165,11 @@ pub(crate) fn in_doubt(error: Error) -> Error {
         ErrorKind::Unknown | ErrorKind::Closed => error,
         _ => as_kind(ErrorKind::Unknown, error),
     }
+}
+
+/// The same error for somebody else who had asked for the same.
+pub(crate) fn again(error: &Arc<Error>) -> Error {
+    Error::new(error.kind(), error.to_string()).with_source(Arc::clone(error))
 }
 
 fn as_kind(kind: ErrorKind, error: Error) -> Error {

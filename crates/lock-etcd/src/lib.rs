@@ -34,6 +34,7 @@ mod release;
 mod requests;
 mod session;
 mod sessions;
+mod undo;
 mod upkeep;
 mod watch;
 
@@ -44,8 +45,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::{BoxStream, StreamExt, unfold};
 use lock_core::{
-    Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, ListQuery, LockName, LockStatus, OwnerId,
-    Page, Renewal, Result, Scope, Unlocked,
+    Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, ListQuery, LockName, LockStatus, Notice, Page,
+    Renewal, Result, Scope, Unlocked,
 };
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
@@ -138,17 +139,13 @@ impl DistributedLock for EtcdLock {
         Arc::clone(&self.shared.connection.clock)
     }
 
-    fn losses(&self) -> BoxStream<'static, OwnerId> {
+    fn notices(&self) -> BoxStream<'static, Notice> {
         let losses = self.shared.ledger.losses();
-        unfold(losses, async |mut losses| {
-            loop {
-                match losses.recv().await {
-                    Ok(owner) => return Some((owner, losses)),
-                    // The next renewal says what was missed.
-                    Err(RecvError::Lagged(_)) => {}
-                    Err(RecvError::Closed) => return None,
-                }
-            }
+        unfold(losses, async |mut losses| match losses.recv().await {
+            Ok(owner) => Some((Notice::NotHeld(owner), losses)),
+            // Some were not heard of.
+            Err(RecvError::Lagged(_)) => Some((Notice::Doubt, losses)),
+            Err(RecvError::Closed) => None,
         })
         .boxed()
     }

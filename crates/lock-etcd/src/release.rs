@@ -7,8 +7,9 @@ use crate::Shared;
 use crate::connection::Again;
 use crate::error::nonsense;
 use crate::ledger::{Own, Stage};
-use crate::requests::{Spot, deleted, found, get_key, leave};
+use crate::requests::{deletions, found, get_key};
 use crate::session::transact;
+use crate::undo::undo_all;
 
 impl Shared {
     /// Deletes a claim's key. If a request for it may still be on its way, that is made void in the same step.
@@ -44,29 +45,18 @@ impl Shared {
         let txn = Txn::new().and_then([get_key(&own.session.beacon), TxnOp::delete(key, None)]);
         let answer = transact(&self.connection, Again::Yes, txn).await.map_err(Error::from)?;
         let lives = found(&answer)?.pop().is_some_and(|beacon| !beacon.is_empty());
-        Ok(if held && (lives || deleted(&answer) > 0) { Unlocked::Released } else { Unlocked::NotHeld })
+        Ok(if held && (lives || deletions(&answer) != [0]) { Unlocked::Released } else { Unlocked::NotHeld })
     }
 
     /// Nobody knows what the store has of this claim.
     async fn undo(&self, key: &str, line: &str, own: Option<&Own>) -> Result<Unlocked> {
-        let spot = Spot { key, line, owner: "" };
-        let mut session = own.map(|own| &*own.session);
-        loop {
-            let answer = transact(&self.connection, Again::No, leave(&spot, session)).await.map_err(Error::from)?;
-            if !answer.succeeded() {
-                // Without a beacon nothing is done any more that is still on its way.
-                session = match session {
-                    Some(open) if open.saw_beacon(&answer)? => Some(open),
-                    _ => None,
-                };
-                continue;
+        match own {
+            Some(own) => own.session.undo(&self.connection, key, line).await,
+            // It is not known here: then nothing of it is on its way either.
+            None => {
+                let answers = undo_all(&self.connection, &[(key.to_owned(), line.to_owned())], None).await?;
+                answers.first().copied().ok_or_else(nonsense)
             }
-            if let Some(session) = session {
-                session.saw_epoch(session.epoch() + 1);
-            }
-            let first = found(&answer)?.pop().ok_or_else(nonsense)?.pop();
-            let held = first.is_some_and(|first| first.key() == key.as_bytes()) && deleted(&answer) > 0;
-            return Ok(if held { Unlocked::Released } else { Unlocked::NotHeld });
         }
     }
 }

@@ -49,16 +49,19 @@ pub(crate) fn look(spot: &Spot<'_>, revision: i64, session: &Session) -> Txn {
         .and_then([TxnOp::get(spot.line, Some(ahead))])
 }
 
-/// Deletes the key and answers who was first in line before. With a session, it raises its epoch in the same step; if the epoch
-/// is another one, it answers the beacon first, and has not deleted.
-pub(crate) fn leave(spot: &Spot<'_>, session: Option<&Session>) -> Txn {
-    let delete = TxnOp::delete(spot.key, None);
+/// Deletes keys and answers who was first in their lines before. With a session at this epoch, it raises that in the same step; if the
+/// epoch is another one, it answers the beacon, and has not deleted.
+pub(crate) fn leave(some: &[(String, String)], session: Option<(&Session, u64)>) -> Txn {
+    let looks = some.iter().map(|(_, line)| first(line));
+    let all = looks.chain(some.iter().map(|(key, _)| TxnOp::delete(key.as_str(), None)));
     match session {
-        Some(session) => Txn::new()
-            .when([session.is_present()])
-            .and_then([session.put(&session.beacon, &(session.epoch() + 1).to_string()), first(spot.line), delete])
+        Some((session, epoch)) => Txn::new()
+            .when([session.is_at(epoch)])
+            .and_then(
+                [session.put(&session.beacon, &(epoch + 1).to_string())].into_iter().chain(all).collect::<Vec<_>>(),
+            )
             .or_else([get_key(&session.beacon)]),
-        None => Txn::new().and_then([first(spot.line), delete]),
+        None => Txn::new().and_then(all.collect::<Vec<_>>()),
     }
 }
 
@@ -86,13 +89,13 @@ pub(crate) fn found(answer: &TxnResponse) -> Result<Vec<Vec<KeyValue>>> {
     Ok(reads.collect())
 }
 
-/// How many keys a transaction deleted.
-pub(crate) fn deleted(answer: &TxnResponse) -> i64 {
+/// How many keys each of the deletions of a transaction deleted, in their order.
+pub(crate) fn deletions(answer: &TxnResponse) -> Vec<i64> {
     let deletions = answer.op_responses().into_iter().filter_map(|answer| match answer {
         TxnOpResponse::Delete(delete) => Some(delete.deleted()),
         _ => None,
     });
-    deletions.sum()
+    deletions.collect()
 }
 
 /// The revision at which a transaction was done.

@@ -15,9 +15,10 @@ use etcd_client::{
 use lock_core::{Error, ErrorKind, Instant, Result};
 
 use crate::connection::{Again, Connection};
-use crate::error::{self, Failure, Verdict, nonsense, not_done};
+use crate::error::{Failure, Verdict, broken, nonsense, not_done};
 use crate::keys::Keys;
 use crate::requests::{found, get_key};
+use crate::undo::Undoing;
 
 /// So often is a renewal repeated whose answers come from two leaders.
 const TRIES: usize = 3;
@@ -27,6 +28,7 @@ pub(crate) struct Session {
     pub(crate) beacon: String,
     state: Mutex<State>,
     stream: tokio::sync::Mutex<Option<Stream>>,
+    pub(crate) undoing: Undoing,
 }
 
 struct State {
@@ -77,7 +79,13 @@ impl Session {
             transact(connection, Again::Yes, txn).await?;
             let (since, ttl) = (granted.sent, seconds_of(granted.value.ttl()));
             let state = State { since, ttl, epoch: 0, lost: false, used: connection.clock.now() };
-            Ok::<_, Failure>(Self { lease, beacon, state: Mutex::new(state), stream: tokio::sync::Mutex::default() })
+            Ok::<_, Failure>(Self {
+                lease,
+                beacon,
+                state: Mutex::new(state),
+                stream: tokio::sync::Mutex::default(),
+                undoing: Undoing::default(),
+            })
         };
         opening.await.map_err(|failure| not_done(failure.into()))
     }
@@ -133,7 +141,12 @@ impl Session {
 
     /// The condition under which a key may be put.
     pub(crate) fn is_present(&self) -> Compare {
-        Compare::value(self.beacon.as_str(), CompareOp::Equal, self.epoch().to_string())
+        self.is_at(self.epoch())
+    }
+
+    /// The same at an epoch that was read before.
+    pub(crate) fn is_at(&self, epoch: u64) -> Compare {
+        Compare::value(self.beacon.as_str(), CompareOp::Equal, epoch.to_string())
     }
 
     /// Hangs a key on the lease.
@@ -147,7 +160,12 @@ impl Session {
         connection: &Connection,
         keys: &[String],
     ) -> Result<Option<Vec<Option<i64>>>> {
+        let known = self.state().since;
         let mut stream = self.stream.lock().await;
+        if keys.is_empty() && self.state().since > known {
+            // Somebody else did while this waited for its turn.
+            return Ok(Some(Vec::new()));
+        }
         for _ in 0..TRIES {
             let Some((sent, ttl, term)) = self.keep_alive(connection, &mut stream).await? else {
                 self.lose();
@@ -206,10 +224,10 @@ impl Session {
         // Taken out: an answer that is late must not count for the next question.
         let mut open = match stream.take().filter(|stream| stream.link == link.number) {
             Some(stream) => stream,
-            None => match connection.bounded(link.number, async { Ok(opening.await) }).await? {
+            None => match connection.bounded(&link, async { Ok(opening.await) }).await? {
                 Ok(stream) => stream,
                 Err(EtcdError::LeaseKeepAliveError(_)) => return Ok(None),
-                Err(error) => return connection.bounded(link.number, async { Err(error) }).await,
+                Err(error) => return connection.bounded(&link, async { Err(error) }).await,
             },
         };
         let sent = connection.clock.now();
@@ -217,10 +235,10 @@ impl Session {
             open.keeper.keep_alive().await?;
             open.answers.message().await
         };
-        let answer = connection.bounded(link.number, asking).await?;
+        let answer = connection.bounded(&link, asking).await?;
         let Some(answer) = answer else {
             connection.leave(link.number);
-            return Err(Verdict::Unknown(error::broken()));
+            return Err(Verdict::Unknown(broken(&link.endpoint)));
         };
         *stream = Some(open);
         let term = answer.header().map_or(0, |header| header.raft_term());

@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::FutureExt;
+use futures_util::future::{self, BoxFuture, join_all};
 use lock_core::{Claim, Error, Renewal, Result};
 use tokio::sync::Notify;
+use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::Shared;
 use crate::connection::{Again, Connection};
-use crate::error::{leaving, not_done};
+use crate::error::{again, closed, leaving, not_done};
 use crate::ledger::Stage;
 use crate::session::Session;
 
@@ -34,9 +36,12 @@ pub(crate) struct Sessions {
 #[derive(Default)]
 struct Slot {
     session: Option<Arc<Session>>,
-    /// Locked by who opens it, so that it is opened once.
-    opening: Arc<tokio::sync::Mutex<()>>,
+    opening: Option<(AbortHandle, Opening)>,
 }
+
+/// A task that makes or renews a session. All who need one wait for the same: it goes on when they are gone, and none of them
+/// waits for the failures of others one after the other.
+type Opening = future::Shared<BoxFuture<'static, Result<Arc<Session>, Arc<Error>>>>;
 
 impl Sessions {
     fn slots(&self) -> MutexGuard<'_, HashMap<i64, Slot>> {
@@ -58,6 +63,20 @@ impl Sessions {
         self.slots().get(&seconds)?.session.clone()
     }
 
+    /// What opens a session now; begun by this if nothing does.
+    fn opening(&self, seconds: i64, begin: impl FnOnce() -> JoinHandle<Result<Arc<Session>>>) -> Opening {
+        let mut slots = self.slots();
+        let slot = slots.entry(seconds).or_default();
+        // It is finished too if its runtime is gone.
+        if let Some((_, opening)) = slot.opening.as_ref().filter(|(task, _)| !task.is_finished()) {
+            return opening.clone();
+        }
+        let task = begin();
+        let handle = task.abort_handle();
+        let opening = task.map(|opened| opened.unwrap_or_else(|_| Err(closed())).map_err(Arc::new));
+        slot.opening.insert((handle, opening.boxed().shared())).1.clone()
+    }
+
     /// Ends all leases, as well as that can be done soon.
     pub(crate) async fn close(&self, connection: &Connection) {
         let revocations = self.all().into_iter().map(|session| async move {
@@ -74,19 +93,27 @@ impl Sessions {
 
 impl Shared {
     /// The session for claims with this lease, renewed not long ago.
-    pub(crate) async fn session(&self, lease: Duration) -> Result<Arc<Session>> {
+    pub(crate) async fn session(self: &Arc<Self>, lease: Duration) -> Result<Arc<Session>> {
         let seconds = whole_seconds(lease);
-        let fresh = || {
-            let (now, session) = (self.connection.clock.now(), self.sessions.get(seconds)?);
-            session.touch(now);
-            session.is_fresh(FRESH, now).then_some(session)
-        };
-        if let Some(session) = fresh() {
+        if let Some(session) = self.fresh_session(seconds) {
             return Ok(session);
         }
-        let opening = Arc::clone(&self.sessions.slots().entry(seconds).or_default().opening);
-        let _turn = opening.lock().await;
-        if let Some(session) = fresh() {
+        let opening = self.sessions.opening(seconds, || {
+            let shared = Arc::clone(self);
+            tokio::spawn(async move { shared.open_session(seconds).await })
+        });
+        opening.await.map_err(|error| again(&error))
+    }
+
+    fn fresh_session(&self, seconds: i64) -> Option<Arc<Session>> {
+        let (now, session) = (self.connection.clock.now(), self.sessions.get(seconds)?);
+        session.touch(now);
+        session.is_fresh(FRESH, now).then_some(session)
+    }
+
+    async fn open_session(&self, seconds: i64) -> Result<Arc<Session>> {
+        // It may have been finished just before.
+        if let Some(session) = self.fresh_session(seconds) {
             return Ok(session);
         }
         if let Some(session) = self.sessions.get(seconds)
@@ -146,9 +173,8 @@ impl Shared {
             Ok(Some(revisions)) => revisions,
             Ok(None) => vec![None; held.len()],
             Err(error) => {
-                // Each claim gets an error of its own; they share the words.
-                let same = |held: &Held<'_>| (held.at, Err(Error::new(error.kind(), error.to_string())));
-                return held.iter().map(same).collect();
+                let error = Arc::new(error);
+                return held.iter().map(|held| (held.at, Err(again(&error)))).collect();
             }
         };
         let answer = |(held, revision): (&Held<'_>, Option<i64>)| {

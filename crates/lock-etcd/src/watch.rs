@@ -12,7 +12,7 @@ use lock_core::{Error, ErrorKind, Result};
 
 use crate::Shared;
 use crate::connection::{Again, Link};
-use crate::error::{Verdict, nonsense};
+use crate::error::nonsense;
 use crate::keys::end_of;
 use crate::requests::{found, get_key, text};
 use crate::session::transact;
@@ -62,13 +62,13 @@ impl Shared {
             .with_range(last)
             .with_start_revision(revision + 1)
             .with_filters([WatchFilterType::NoPut]);
-        let link = self.connection.link().await.map_err(error_of)?;
+        let link = self.connection.link().await?;
         let mut watch = link.watch.clone();
         let opening = async {
             let mut stream = watch.watch(first, Some(options)).await?;
             Ok((stream.message().await?, stream))
         };
-        let (created, stream) = self.connection.bounded(link.number, opening).await.map_err(error_of)?;
+        let (created, stream) = self.connection.bounded(&link, opening).await?;
         if created.is_none_or(|created| !created.created() || created.canceled()) {
             self.connection.leave(link.number);
             return Err(Error::new(ErrorKind::Unavailable, "the member refuses to be watched"));
@@ -116,12 +116,5 @@ impl Shared {
                 }
             }
         }
-    }
-}
-
-fn error_of(verdict: Verdict) -> Error {
-    match verdict {
-        Verdict::Answered(failure) => failure.into(),
-        Verdict::NotDone(error) | Verdict::NoLeader(error) | Verdict::Unknown(error) => error,
     }
 }

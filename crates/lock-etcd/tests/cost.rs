@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Claim, DistributedLock, LockName, Locks, OwnerId};
+use futures_util::future::join_all;
+use lock_core::{Claim, DistributedLock, LockName, Locks, OwnerId, Unlocked};
 use lock_etcd::EtcdLock;
-use test_servers::EtcdCluster;
+use test_servers::{EtcdCluster, Proxy};
 use tokio::task::JoinSet;
 
 /// Never over while a test runs, and not renewed either.
@@ -72,4 +73,57 @@ async fn a_contended_lock_is_three_requests_at_most() {
         assert_eq!(cluster.requests(&["LeaseGrant"]), 2);
         assert_eq!(cluster.requests(&["LeaseKeepAlive"]), 0);
     }
+}
+
+/// A client behind a proxy.
+async fn client_behind(cluster: &EtcdCluster) -> (EtcdLock, Proxy) {
+    let proxy = Proxy::new(cluster.addresses()[0]);
+    (EtcdLock::connect(&format!("etcd://{}", proxy.address()), "oarlock").await.unwrap(), proxy)
+}
+
+/// Many who give up before they are answered are undone together.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_given_up_costs_few_requests() {
+    const MANY: u64 = 200;
+    let cluster = EtcdCluster::start(1);
+    let (client, proxy) = client_behind(&cluster).await;
+    let claim =
+        |name: u64| Claim::new(LockName::new(&name.to_string()).unwrap(), OwnerId::from_store("given up"), LONG);
+    client.try_lock(&claim(MANY)).await.unwrap().unwrap();
+    proxy.hold_s2c();
+    let before = cluster.requests(&["Txn"]);
+    let mut asking = JoinSet::new();
+    for name in 0..MANY {
+        let (client, claim) = (client.clone(), claim(name));
+        asking.spawn(async move { client.lock(&claim).await });
+    }
+    let asked = async {
+        while cluster.requests(&["Txn"]) < before + MANY {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(BOUND, asked).await.expect("all ask");
+    asking.shutdown().await;
+    proxy.forward();
+    let claims: Vec<_> = (0..MANY).map(claim).collect();
+    for undone in join_all(claims.iter().map(|claim| client.unlock(claim))).await {
+        assert_eq!(undone.unwrap(), Unlocked::Released);
+    }
+    let undone = cluster.requests(&["Txn"]) - before - MANY;
+    assert!(undone <= 10, "{undone} requests to undo {MANY}");
+}
+
+/// Those who wait no longer than it takes to get a lease leave the next one the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn short_waits_get_one_lease() {
+    const WAIT: Duration = Duration::from_millis(50);
+    let cluster = EtcdCluster::start(1);
+    let (client, proxy) = client_behind(&cluster).await;
+    proxy.delay(WAIT * 2);
+    let claim = Claim::new(LockName::new("x").unwrap(), OwnerId::from_store("hasty"), LONG);
+    for _ in 0..5 {
+        assert!(tokio::time::timeout(WAIT, client.lock(&claim)).await.is_err());
+    }
+    tokio::time::timeout(BOUND, client.lock(&claim)).await.expect("a grant").unwrap();
+    assert_eq!(cluster.requests(&["LeaseGrant"]), 1);
 }

@@ -83,7 +83,8 @@ async fn etcdctl_waits_for_us_and_we_wait_for_etcdctl() {
 #[tokio::test]
 async fn a_mixed_line_keeps_its_order() {
     let cluster = EtcdCluster::start(1);
-    let locks = locks(&cluster, "").await;
+    // The tasks of one client would stand in line here, and not there.
+    let (locks, other) = (locks(&cluster, "").await, locks(&cluster, "").await);
     let first = locks.mutex("job").lock().await.unwrap();
     let in_line = async |count: usize| {
         while locks.inspect("job").await.unwrap().waiters.len() < count {
@@ -93,7 +94,7 @@ async fn a_mixed_line_keeps_its_order() {
     let mut second = Etcdctl::lock(&cluster, "job");
     tokio::time::timeout(BOUND, in_line(1)).await.unwrap();
     let third = tokio::spawn({
-        let mutex = locks.mutex("job");
+        let mutex = other.mutex("job");
         async move { mutex.lock().await.unwrap() }
     });
     tokio::time::timeout(BOUND, in_line(2)).await.unwrap();

@@ -4,34 +4,85 @@
 //! an `unlock` comes after whatever it undoes. To keep that over a replacement, the new connection first has the server
 //! close the old one: then nothing that was sent over it can be done any more.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use lock_core::{Clock, Error, ErrorKind, Instant, Result};
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{
+    AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind,
+    Value,
+};
+use tokio::sync::watch;
 
+use crate::address::Address;
+use crate::dial::{Dialer, Wire};
 use crate::error::{Blame, blame, of_connecting, of_request};
+use crate::replicas::Replicas;
 use crate::scripts::Script;
+use crate::sentinel::Sentinels;
+use crate::slots::number_in;
 use crate::waiting::Waiters;
 
 const NO_SCRIPT: redis::ErrorKind = redis::ErrorKind::Server(ServerErrorKind::NoScript);
+const MOVED: redis::ErrorKind = redis::ErrorKind::Server(ServerErrorKind::Moved);
 
 /// So many requests in a row without an answer, and the connection is replaced.
 const PATIENCE: u32 = 2;
 
-pub(crate) struct Connection {
-    client: Client,
-    /// For errors, without a password.
-    pub(crate) server: String,
-    /// The bound of each request.
-    timeout: Duration,
+/// What all connections of one client share.
+pub(crate) struct Client {
+    pub(crate) dialer: Dialer,
+    pub(crate) login: RedisConnectionInfo,
     pub(crate) clock: Arc<dyn Clock>,
     /// This client among all, for its messages.
     pub(crate) id: String,
-    waiters: Arc<Waiters>,
+    pub(crate) waiters: Arc<Waiters>,
+    /// So many replicas must have a grant.
+    pub(crate) replicas: usize,
+    /// A server may have lost what it kept.
+    pub(crate) doubts: watch::Sender<()>,
+}
+
+impl Client {
+    /// The name of this client, in a cluster one of its names that are in this slot.
+    pub(crate) fn name(&self, slot: Option<u16>) -> String {
+        slot.map_or_else(|| self.id.clone(), |slot| format!("{}{{{}}}", self.id, number_in(slot)))
+    }
+
+    /// The key that shows that it lives, and without a slot its channel.
+    pub(crate) fn own_key(&self, slot: Option<u16>) -> String {
+        format!("oarlock-client:{}", self.name(slot))
+    }
+
+    /// A connection is of no use any more, and perhaps its server has lost what it kept.
+    fn give_up(&self, broken: &AtomicBool) {
+        broken.store(true, Ordering::SeqCst);
+        self.waiters.look_now();
+        self.doubts.send_replace(());
+    }
+}
+
+/// Which server a connection leads to.
+pub(crate) enum Target {
+    Fixed(Address),
+    /// Whichever is the primary.
+    Primary(Sentinels),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(address) => write!(f, "{address}"),
+            Self::Primary(sentinels) => write!(f, "{sentinels}"),
+        }
+    }
+}
+
+pub(crate) struct Connection {
+    pub(crate) target: Target,
+    client: Arc<Client>,
     state: Mutex<State>,
     /// Held by who connects.
     connecting: tokio::sync::Mutex<()>,
@@ -49,12 +100,17 @@ struct State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Number {
     run: String,
+    /// Of the server's data: a replica that is made a primary begins a new one.
+    history: String,
     id: i64,
 }
 
-struct Link {
-    connection: MultiplexedConnection,
+pub(crate) struct Link {
+    wire: Wire,
     number: Number,
+    replicas: Option<Arc<Replicas>>,
+    /// To those who tell of a fail-over.
+    _sentinels: Vec<Wire>,
     broken: Arc<AtomicBool>,
     /// Requests in a row without an answer.
     unanswered: AtomicU32,
@@ -62,10 +118,11 @@ struct Link {
     info: String,
 }
 
-/// What a request was answered, and when it was sent.
+/// What a request was answered, when it was sent, and over what.
 pub(crate) struct Answer {
     pub(crate) sent: Instant,
     pub(crate) value: Value,
+    pub(crate) link: Arc<Link>,
 }
 
 /// May a request whose answer was lost with its connection be sent again over the next?
@@ -76,25 +133,12 @@ pub(crate) enum Again {
 }
 
 impl Connection {
-    pub(crate) fn new(
-        client: Client,
-        server: String,
-        timeout: Duration,
-        clock: Arc<dyn Clock>,
-        waiters: Arc<Waiters>,
-    ) -> Self {
-        let id = format!("{:016x}", rand::random::<u64>());
-        let state = Mutex::default();
-        Self { client, server, timeout, clock, id, waiters, state, connecting: tokio::sync::Mutex::default() }
+    pub(crate) fn new(target: Target, client: Arc<Client>) -> Self {
+        Self { target, client, state: Mutex::default(), connecting: tokio::sync::Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The name of this client's channel, and of the key that shows that it lives.
-    pub(crate) fn own_key(&self) -> String {
-        format!("oarlock-client:{}", self.id)
     }
 
     /// Runs a script.
@@ -104,13 +148,13 @@ impl Connection {
         keys: &[&str],
         arguments: &[&[u8]],
         again: Again,
-    ) -> Result<Answer> {
+    ) -> Result<Answer, Failure> {
         let command = |verb: &str, script: &str| {
             let mut command = redis::cmd(verb);
             command.arg(script).arg(keys.len()).arg(keys).arg(arguments);
             command
         };
-        let sent = self.clock.now();
+        let sent = self.client.clock.now();
         match self.send(&command("EVALSHA", &script.hash), again).await {
             // The server was restarted, or is asked for the first time. It counts from the first question.
             Err(error) if error.kind() == NO_SCRIPT => {
@@ -119,7 +163,6 @@ impl Connection {
             }
             answer => answer,
         }
-        .map_err(Failure::into_error)
     }
 
     /// Sends a command that changes nothing.
@@ -134,14 +177,21 @@ impl Connection {
     }
 
     async fn send(&self, command: &Cmd, again: Again) -> Result<Answer, Failure> {
-        let mut again = again == Again::Yes;
+        let (mut tried, mut lost) = (false, None);
         loop {
-            let link = self.link().await.map_err(Failure::NoLink)?;
-            let sent = self.clock.now();
+            let link = match (self.link().await, lost.take()) {
+                (Ok(link), _) => link,
+                (Err(error), None) => return Err(Failure::NoLink(error)),
+                // It was sent, and may have been done.
+                (Err(_), Some(first)) => return Err(Failure::Request(first)),
+            };
+            let sent = self.client.clock.now();
             match link.ask(command).await {
-                Ok(value) => return Ok(Answer { sent, value }),
-                Err(_) if again && link.broken.load(Ordering::SeqCst) => again = false,
-                Err(error) => return Err(Failure::Request(error)),
+                Ok(value) => return Ok(Answer { sent, value, link }),
+                Err(error) if again == Again::Yes && link.broken.load(Ordering::SeqCst) && !tried => {
+                    (tried, lost) = (true, Some(error));
+                }
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -161,7 +211,8 @@ impl Connection {
             if state.closed {
                 return Err(closed());
             }
-            state.former.clear();
+            // What an earlier server has not closed is closed if that one is the primary again.
+            state.former.retain(|former| former.run != link.number.run);
             state.link = Some(Arc::clone(&link));
             Ok(link)
         })
@@ -180,64 +231,84 @@ impl Connection {
     }
 
     async fn connect(&self) -> Result<Link> {
+        let client = &*self.client;
         let broken = Arc::new(AtomicBool::new(false));
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.timeout))
-            .set_response_timeout(Some(self.timeout))
-            .set_push_sender(self.listener(&broken));
-        let failed = |error| of_connecting(&self.server, error);
-        let connection = self.client.get_multiplexed_async_connection_with_config(&config).await.map_err(failed)?;
+        let (address, sentinels) = match &self.target {
+            Target::Fixed(address) => (address.clone(), Vec::new()),
+            Target::Primary(sentinels) => {
+                let (told, broken) = (Arc::clone(&self.client), Arc::clone(&broken));
+                sentinels.primary(&client.dialer, move || told.give_up(&broken)).await?
+            }
+        };
+        let config = AsyncConnectionConfig::new().set_push_sender(self.listener(&broken));
+        let wire = client.dialer.dial(&address, &client.login, config).await?;
         let former = self.state().former.clone();
-        let link = self.set_up(connection, broken, &former).await.map_err(failed)?;
-        let run = &link.number.run;
-        if former.last().is_some_and(|former| former.run != *run) {
-            tracing::warn!(server = %self.server, "the server was restarted or is another one; what it did not save is lost");
+        let failed = |error| of_connecting(&address, error);
+        let (number, info) = self.set_up(&wire, &former).await.map_err(failed)?;
+        if matches!(self.target, Target::Primary(_)) && field(&info, "role") != Some("master") {
+            let message = format!("the server {address} is not the primary yet, or not any more; try again");
+            return Err(Error::new(ErrorKind::Unavailable, message));
         }
-        Ok(link)
+        let replicas = match client.replicas {
+            0 => None,
+            wanted => Some(Arc::new(self.second(&address, wanted, &number).await?)),
+        };
+        if former.last().is_some_and(|former| (&former.run, &former.history) != (&number.run, &number.history)) {
+            tracing::warn!(server = %address, "the server was restarted or is another one; what it did not save is lost");
+            client.doubts.send_replace(());
+        }
+        Ok(Link { wire, number, replicas, _sentinels: sentinels, broken, unanswered: AtomicU32::new(0), info })
     }
 
     /// What each new connection needs before the first request.
-    async fn set_up(
-        &self,
-        mut connection: MultiplexedConnection,
-        broken: Arc<AtomicBool>,
-        former: &[Number],
-    ) -> RedisResult<Link> {
+    async fn set_up(&self, wire: &Wire, former: &[Number]) -> RedisResult<(Number, String)> {
+        let mut connection = wire.connection.clone();
         let (id, info): (i64, String) = redis::pipe()
             .cmd("CLIENT")
             .arg("SETNAME")
-            .arg(format!("oarlock:{}", self.id))
+            .arg(format!("oarlock:{}", self.client.id))
             .ignore()
             .cmd("CLIENT")
             .arg("ID")
             .cmd("INFO")
             .query_async(&mut connection)
             .await?;
-        let run = field(&info, "run_id").unwrap_or_default().to_owned();
+        let value = |name| field(&info, name).unwrap_or_default().to_owned();
+        let number = Number { run: value("run_id"), history: value("master_replid"), id };
         // With a number that nobody has, so that a missing right shows now and not in trouble.
-        let same_run = former.iter().filter(|number| number.run == run).map(|number| number.id);
+        let same_run = former.iter().filter(|former| former.run == number.run).map(|number| number.id);
         for id in same_run.chain([i64::MAX]) {
             redis::cmd("CLIENT").arg("KILL").arg("ID").arg(id).exec_async(&mut connection).await?;
         }
-        connection.subscribe(self.own_key()).await?;
-        Ok(Link { connection, number: Number { run, id }, broken, unanswered: AtomicU32::new(0), info })
+        connection.subscribe(self.client.own_key(None)).await?;
+        Ok((number, info))
+    }
+
+    /// The connection over which replicas are waited for: it must lead to the same server.
+    async fn second(&self, address: &Address, wanted: usize, first: &Number) -> Result<Replicas> {
+        let Client { dialer, login, .. } = &*self.client;
+        let wire = dialer.dial(address, login, AsyncConnectionConfig::new()).await?;
+        let info = redis::cmd("INFO").arg("server").query_async(&mut wire.connection.clone()).await;
+        let info: String = info.map_err(|error| of_connecting(address, error))?;
+        if field(&info, "run_id") != Some(&first.run) {
+            let message = format!("{address} leads to several servers; name one");
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        Ok(Replicas::new(wire, wanted, dialer.timeout / 2))
     }
 
     /// Hears of grants, and of the end of the connection.
     fn listener(&self, broken: &Arc<AtomicBool>) -> impl Fn(PushInfo) -> Result<(), redis::aio::SendError> + use<> {
-        let (waiters, clock, broken) = (Arc::clone(&self.waiters), Arc::clone(&self.clock), Arc::clone(broken));
+        let (client, broken) = (Arc::clone(&self.client), Arc::clone(broken));
         move |push| {
             match push.kind {
                 PushKind::Message => {
                     if let Some(Value::BulkString(message)) = push.data.last() {
-                        waiters.granted(&String::from_utf8_lossy(message), clock.now());
+                        client.waiters.granted(&String::from_utf8_lossy(message), client.clock.now());
                     }
                 }
-                // Whether we asked for that or not, nobody could reach us any more.
-                PushKind::Disconnection | PushKind::Unsubscribe => {
-                    broken.store(true, Ordering::SeqCst);
-                    waiters.look_now();
-                }
+                // Whether we asked for that or not, nobody could reach us any more; and perhaps the server was restarted.
+                PushKind::Disconnection | PushKind::Unsubscribe => client.give_up(&broken),
                 _ => {}
             }
             Ok(())
@@ -245,8 +316,8 @@ impl Connection {
     }
 
     async fn bounded<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
-        tokio::time::timeout(self.timeout * 2, future).await.unwrap_or_else(|_| {
-            let message = format!("no connection to the server {} in time; look whether it runs", self.server);
+        tokio::time::timeout(self.client.dialer.timeout * 2, future).await.unwrap_or_else(|_| {
+            let message = format!("no connection to the server {} in time; look whether it runs", self.target);
             Err(Error::new(ErrorKind::Unavailable, message))
         })
     }
@@ -259,8 +330,22 @@ impl Connection {
 }
 
 impl Link {
+    /// Ends when as many replicas as are asked for have what was answered over this connection. The key is one that may be
+    /// written.
+    ///
+    /// # Errors
+    /// As [`Replicas::confirm`].
+    pub(crate) async fn confirm(&self, key: String) -> Result<()> {
+        let Some(replicas) = &self.replicas else { return Ok(()) };
+        let confirmed = replicas.confirm(key).await;
+        if confirmed.as_ref().is_err_and(|error| !error.is_refused()) {
+            self.broken.store(true, Ordering::SeqCst);
+        }
+        confirmed
+    }
+
     async fn ask(&self, cmd: &Cmd) -> Result<Value, RedisError> {
-        let answer = self.connection.clone().send_packed_command(cmd).await.and_then(Value::extract_error);
+        let answer = self.wire.connection.clone().send_packed_command(cmd).await.and_then(Value::extract_error);
         match answer.as_ref().map_or_else(blame, |_| Blame::Fine) {
             Blame::Fine => self.unanswered.store(0, Ordering::SeqCst),
             Blame::Slow if self.unanswered.fetch_add(1, Ordering::SeqCst) + 1 < PATIENCE => {}
@@ -271,23 +356,32 @@ impl Link {
 }
 
 /// Why a request has no answer.
-enum Failure {
+pub(crate) enum Failure {
+    /// It was not sent.
     NoLink(Error),
+    /// Another node of the cluster has the slot.
+    Moved(RedisError),
     Request(RedisError),
+}
+
+impl From<RedisError> for Failure {
+    fn from(error: RedisError) -> Self {
+        if error.kind() == MOVED { Self::Moved(error) } else { Self::Request(error) }
+    }
 }
 
 impl Failure {
     fn kind(&self) -> redis::ErrorKind {
         match self {
             Self::NoLink(_) => redis::ErrorKind::Io,
-            Self::Request(error) => error.kind(),
+            Self::Moved(error) | Self::Request(error) => error.kind(),
         }
     }
 
-    fn into_error(self) -> Error {
+    pub(crate) fn into_error(self) -> Error {
         match self {
             Self::NoLink(error) => error,
-            Self::Request(error) => of_request(error),
+            Self::Moved(error) | Self::Request(error) => of_request(error),
         }
     }
 }

@@ -1,7 +1,13 @@
 //! What Redis's errors mean to a caller, each with the way out.
 
+use std::error::Error as StdError;
+use std::sync::Arc;
+
 use lock_core::{Error, ErrorKind};
 use redis::RedisError;
+
+use crate::address::Address;
+use crate::tls;
 
 /// What a failed request says about the connection that it went over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,11 +54,13 @@ pub(crate) fn of_request(error: RedisError) -> Error {
         Some("MISCONF") => (Refused, "the server cannot save to its disk and refuses writes; look at its log"),
         Some("READONLY") => (Unavailable, "the server is a replica; name the primary"),
         Some("NOREPLICAS") => (Unavailable, "fewer replicas are connected than min-replicas-to-write asks for"),
-        Some("LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "CLUSTERDOWN") => {
-            (Unavailable, "the server is busy or not ready; try again")
+        Some("CLUSTERDOWN") => {
+            (Unavailable, "the cluster has lost this lock's slot, or the most of its nodes; look at CLUSTER INFO")
         }
-        Some("MOVED" | "ASK" | "CROSSSLOT") => {
-            (ErrorKind::Unsupported, "the server belongs to a Redis Cluster, which this release cannot use")
+        Some("ASK" | "TRYAGAIN") => (Unavailable, "the lock's slot is being moved to another node; try again"),
+        Some("LOADING" | "BUSY" | "MASTERDOWN") => (Unavailable, "the server is busy or not ready; try again"),
+        Some("MOVED" | "CROSSSLOT") => {
+            (ErrorKind::Unsupported, "the server is a node of a cluster; use a URL that begins with redis+cluster")
         }
         Some(_) => (Unknown, "the server refused, perhaps in the middle"),
         None if error.is_timeout() => (Unknown, "no answer in time; look whether the server is stopped or cut off"),
@@ -62,7 +70,7 @@ pub(crate) fn of_request(error: RedisError) -> Error {
 }
 
 /// The error of connecting: nothing was asked yet, so nothing can be unknown.
-pub(crate) fn of_connecting(server: &str, error: RedisError) -> Error {
+pub(crate) fn of_connecting(server: &Address, error: RedisError) -> Error {
     if error.kind() == redis::ErrorKind::RESP3NotSupported {
         return too_old(server).with_source(error);
     }
@@ -73,11 +81,19 @@ pub(crate) fn of_connecting(server: &str, error: RedisError) -> Error {
     if code(&error).is_some() {
         return of_request(error);
     }
+    // With TLS 1.3, the server says what it thinks of our certificate only when it is asked something.
+    if let Some(why) = io_error(&error).and_then(tls::explain) {
+        return Error::new(ErrorKind::Refused, format!("the server {server}: {why}")).with_source(error);
+    }
     let message = format!("the server {server} cannot be reached; check the address, and that it runs");
     Error::new(ErrorKind::Unavailable, message).with_source(error)
 }
 
-pub(crate) fn too_old(server: &str) -> Error {
+fn io_error(error: &RedisError) -> Option<&std::io::Error> {
+    error.source()?.downcast_ref::<Arc<dyn StdError + Send + Sync>>()?.downcast_ref()
+}
+
+pub(crate) fn too_old(server: &impl std::fmt::Display) -> Error {
     let old = format!("the server {server} is older than Redis 6.2, which this backend needs");
     Error::new(ErrorKind::Unsupported, old)
 }

@@ -2,17 +2,23 @@
 
 use lock_core::{Error, ErrorKind, LockName, Result};
 
+use crate::slots::{number_in, slot, tag};
+
 /// What all keys begin with that are not the lock's own.
 const OURS: &str = "oarlock-";
+
+/// The pattern of the keys of all lines.
+pub(crate) const LINES: &str = "oarlock-line*";
 
 /// Makes keys of names.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     /// With the separator; empty if there is none.
     prefix: String,
+    cluster: bool,
 }
 
-/// The keys of one lock, all in one hash slot of a cluster unless its name has a `}` without a `{`.
+/// The keys of one lock, all in one hash slot of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LockKeys {
     /// The owner, as any client of Redis writes it.
@@ -21,34 +27,44 @@ pub(crate) struct LockKeys {
     pub(crate) grant: String,
     /// Who waits.
     pub(crate) line: String,
+    /// Where they are, in a cluster.
+    pub(crate) slot: Option<u16>,
 }
 
 impl Keys {
-    pub(crate) fn new(prefix: &str) -> Result<Self> {
+    pub(crate) fn new(prefix: &str, cluster: bool) -> Result<Self> {
         if prefix.starts_with(OURS) || prefix.chars().any(char::is_control) {
             let wrong =
                 format!("the prefix {prefix:?} begins with {OURS:?} or has a control character; choose another");
             return Err(Error::new(ErrorKind::Invalid, wrong));
         }
-        Ok(Self { prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}:") } })
+        Ok(Self { prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}:") }, cluster })
     }
 
     pub(crate) fn of(&self, name: &LockName) -> LockKeys {
         let lock = format!("{}{name}", self.prefix);
-        // A key with a part in braces hashes by that part, else as a whole.
-        let companion = |kind: &str| match has_tag(&lock) {
-            true => format!("{OURS}{kind}:{lock}"),
-            false => format!("{OURS}{kind}-of:{{{lock}}}"),
+        // A key with a part in braces hashes by that part, else as a whole; what has only half of them cannot be such a part.
+        let companion = |kind: &str| match tag(&lock) {
+            Some(_) => format!("{OURS}{kind}:{lock}"),
+            None if lock.contains('}') => format!("{OURS}{kind}-in:{{{}}}:{lock}", number_in(slot(&lock))),
+            None => format!("{OURS}{kind}-of:{{{lock}}}"),
         };
-        LockKeys { grant: companion("grant"), line: companion("line"), lock }
+        let slot = self.cluster.then(|| slot(&lock));
+        LockKeys { grant: companion("grant"), line: companion("line"), slot, lock }
     }
 
-    /// The name of the lock that has this key, if it is a lock's.
+    /// The name of the lock that has this key, or whose line it is.
     pub(crate) fn name(&self, key: &str) -> Option<LockName> {
-        if key.starts_with(OURS) {
-            return None;
-        }
-        LockName::new(key.strip_prefix(&self.prefix)?).ok()
+        let lock = match key.strip_prefix(OURS) {
+            None => key,
+            Some(ours) => match ours.strip_prefix("line")?.split_once(':')? {
+                ("", lock) => lock,
+                ("-of", lock) => lock.strip_prefix('{')?.strip_suffix('}')?,
+                ("-in", lock) => lock.split_once(':')?.1,
+                _ => return None,
+            },
+        };
+        LockName::new(lock.strip_prefix(&self.prefix)?).ok()
     }
 
     /// The pattern of the keys of names with this prefix.
@@ -65,17 +81,12 @@ impl Keys {
     }
 }
 
-fn has_tag(key: &str) -> bool {
-    let rest = key.split_once('{').map(|(_, rest)| rest);
-    rest.and_then(|rest| rest.split_once('}')).is_some_and(|(tag, _)| !tag.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn keys(prefix: &str, name: &str) -> LockKeys {
-        Keys::new(prefix).unwrap().of(&LockName::new(name).unwrap())
+        Keys::new(prefix, true).unwrap().of(&LockName::new(name).unwrap())
     }
 
     #[test]
@@ -89,6 +100,10 @@ mod tests {
         assert_eq!(keys("", "a").line, "oarlock-line-of:{a}");
         assert_eq!(keys("", "{a}b").line, "oarlock-line:{a}b");
         let names = ["a", "{a}", "{}", "{}a", "a}", "}a{", "{a"];
+        for name in names {
+            let keys = keys("", name);
+            assert!([&keys.grant, &keys.line].iter().all(|key| Some(slot(key)) == keys.slot), "{keys:?}");
+        }
         let mut all: Vec<_> = names.iter().map(|name| keys("", name)).flat_map(|k| [k.lock, k.grant, k.line]).collect();
         all.sort();
         all.dedup();
@@ -97,13 +112,15 @@ mod tests {
 
     #[test]
     fn names_are_read_back() {
-        let keys = Keys::new("app").unwrap();
+        let keys = Keys::new("app", false).unwrap();
         assert_eq!(keys.name("app:a:b").unwrap().as_str(), "a:b");
-        for foreign in ["app", "app:", "other:a", "oarlock-line-of:{app:a}"] {
+        for foreign in ["app", "app:", "other:a", "oarlock-line-of:{other:a}", "oarlock-grant-of:{app:a}"] {
             assert_eq!(keys.name(foreign), None, "{foreign}");
         }
-        assert_eq!(Keys::new("").unwrap().name("oarlock-line-of:{a}"), None);
+        for name in ["a", "{a}b", "{}", "{}a", "a}", "}a{", "{a"].map(|name| LockName::new(name).unwrap()) {
+            assert_eq!(keys.name(&keys.of(&name).line), Some(name));
+        }
         assert_eq!(keys.pattern("a*[b]"), "app:a\\*\\[b\\]*");
-        assert!(Keys::new("oarlock-x").is_err() && Keys::new("a\n").is_err());
+        assert!(Keys::new("oarlock-x", false).is_err() && Keys::new("a\n", false).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Oarlock's backend for Redis 6.2 and later, and Valkey: one server, locks for every host that reaches it.
+//! Oarlock's backend for Redis 6.2 and later, and Valkey: locks for every host that reaches the server.
 //!
 //! A lock is a plain string at `prefix:name` with its owner in it, set with `SET … NX PX` and deleted only by its owner.
 //! So it excludes, and is excluded by, any client that locks in this common way.
@@ -22,33 +22,49 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod address;
 mod answers;
+mod cluster;
 mod connection;
+mod dial;
 mod doctor;
 mod error;
 mod factory;
 mod keys;
 mod look;
+mod options;
+mod replicas;
 mod scripts;
+mod sentinel;
+mod servers;
+mod slots;
+mod tls;
 mod waiting;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
+use futures_util::stream::{self, BoxStream, StreamExt};
 use lock_core::{
-    Capabilities, Claim, Clock, DistributedLock, Error, Finding, Grant, Holder, ListQuery, LockName, LockStatus, Page,
-    Renewal, Result, Scope, StoreToken, Unlocked,
+    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Instant, ListQuery,
+    LockName, LockStatus, Notice, Page, Renewal, Result, Scope, StoreToken, Unlocked,
 };
 use redis::Value;
+use tokio::sync::watch;
 
 use answers::{Acquired, ENDLESS, holder, read, waiter};
-use connection::{Again, Answer, Connection};
-pub use factory::{RedisFactory, RedisOptions};
+use connection::{Again, Client, Connection, Link};
+pub use factory::RedisFactory;
 use keys::{Keys, LockKeys};
+pub use options::RedisOptions;
+
 use scripts::{ACQUIRE, INSPECT, RELEASE, RENEW};
-use waiting::{News, Waiters};
+use servers::Servers;
+use waiting::News;
 
 /// For how long a client counts as living that was not heard of.
 const LIVES: Duration = Duration::from_secs(3);
@@ -59,22 +75,22 @@ const AT_ONCE: usize = 100;
 /// Redis keeps times in whole milliseconds, and we promise less than it keeps.
 const ROUNDING: Duration = Duration::from_millis(1);
 
-/// Locks on one Redis or Valkey server.
+/// Locks on a Redis or Valkey server, or on a cluster of them.
 ///
 /// Waiters stand in line on the server; a release hands the lock to the first who lives, and tells it by a message.
 /// Leases go by the server's clock. What the server forgets, by a restart without persistence or an eviction, is lost, and
-/// noticed at the next renewal.
+/// noticed at the next renewal. The end of the connection, which comes with a restart, has everything renewed at once.
 #[derive(Clone)]
 pub struct RedisLock {
-    connection: Arc<Connection>,
+    servers: Arc<Servers>,
+    client: Arc<Client>,
     keys: Keys,
-    waiters: Arc<Waiters>,
 }
 
 impl fmt::Debug for RedisLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (server, keys) = (&self.connection.server, &self.keys);
-        f.debug_struct("RedisLock").field("server", server).field("keys", keys).finish_non_exhaustive()
+        let (server, keys) = (self.servers.to_string(), &self.keys);
+        f.debug_struct("RedisLock").field("server", &server).field("keys", keys).finish_non_exhaustive()
     }
 }
 
@@ -91,34 +107,52 @@ impl RedisLock {
         RedisOptions::new(url)?.prefix(prefix).connect().await
     }
 
-    async fn acquire(&self, claim: &Claim, keys: &LockKeys, place: Option<&str>) -> Result<(Answer, Acquired)> {
+    async fn acquire(&self, claim: &Claim, keys: &LockKeys, place: Option<&str>) -> Result<(Instant, Acquired)> {
         let lease = whole_milliseconds(claim.lease).to_string();
-        let own_key = self.connection.own_key();
-        let lives = LIVES.as_millis().to_string();
         let mut names = vec![keys.lock.as_str(), &keys.grant, &keys.line];
         let mut arguments = vec![claim.owner.as_str().as_bytes(), lease.as_bytes()];
-        if let Some(place) = place {
-            names.push(&own_key);
-            arguments.extend([place.as_bytes(), lives.as_bytes()]);
+        arguments.extend(place.map(str::as_bytes));
+        let life = (place.is_some() && self.client.waiters.life_is_due(keys.slot))
+            .then(|| (self.client.own_key(keys.slot), LIVES.as_millis().to_string()));
+        if let Some((own_key, lives)) = &life {
+            names.push(own_key);
+            arguments.push(lives.as_bytes());
         }
-        let answer = self.connection.run(&ACQUIRE, &names, &arguments, Again::Yes).await?;
-        let acquired = Acquired::read(answer.value.clone())?;
-        Ok((answer, acquired))
+        let asked = tokio::time::Instant::now();
+        let answer = self.servers.run(&ACQUIRE, &names, &arguments, Again::Yes).await?;
+        let acquired = Acquired::read(answer.value)?;
+        match acquired {
+            Acquired::Granted { .. } => self.confirm(claim, keys, &answer.link).await?,
+            // Whoever is granted at once shows nothing.
+            Acquired::Busy { .. } if life.is_some() => self.client.waiters.life_shown(keys.slot, asked),
+            Acquired::Busy { .. } => {}
+        }
+        Ok((answer.sent, acquired))
+    }
+
+    /// A grant that too few replicas have is none, and is taken back.
+    async fn confirm(&self, claim: &Claim, keys: &LockKeys, link: &Link) -> Result<()> {
+        let Err(short) = link.confirm(self.client.own_key(keys.slot)).await else { return Ok(()) };
+        match self.release(keys, claim.owner.as_str(), &self.place(claim, keys)).await {
+            Ok(_) => Err(short),
+            // Perhaps it stands: that has to be undone.
+            Err(error) => Err(Error::new(ErrorKind::Unknown, short.to_string()).with_source(error)),
+        }
     }
 
     async fn release(&self, keys: &LockKeys, owner: &str, place: &str) -> Result<Unlocked> {
         let names = [keys.lock.as_str(), &keys.grant, &keys.line];
         // Sent again, it would say that the lock was not held.
-        let answer = self.connection.run(&RELEASE, &names, &[owner.as_bytes(), place.as_bytes()], Again::No).await?;
+        let answer = self.servers.run(&RELEASE, &names, &[owner.as_bytes(), place.as_bytes()], Again::No).await?;
         Ok(if read::<i64>(answer.value)? == 1 { Unlocked::Released } else { Unlocked::NotHeld })
     }
 
     /// A place in line: who to tell, for how long the lock is granted, and to whom.
-    fn place(&self, claim: &Claim) -> String {
-        format!("{} {} {}", self.connection.id, whole_milliseconds(claim.lease), claim.owner.as_str())
+    fn place(&self, claim: &Claim, keys: &LockKeys) -> String {
+        format!("{} {} {}", self.client.name(keys.slot), whole_milliseconds(claim.lease), claim.owner.as_str())
     }
 
-    async fn renew_some(&self, claims: &[Claim]) -> Result<Vec<Renewal>> {
+    async fn renew_some(&self, claims: &[Claim]) -> Result<Vec<Result<Renewal>>> {
         let keys: Vec<_> = claims.iter().map(|claim| self.keys.of(&claim.name)).collect();
         let names: Vec<_> = keys.iter().flat_map(|keys| [keys.lock.as_str(), &keys.grant]).collect();
         let leases: Vec<_> = claims.iter().map(|claim| whole_milliseconds(claim.lease).to_string()).collect();
@@ -127,24 +161,27 @@ impl RedisLock {
             .zip(&leases)
             .flat_map(|(claim, ms)| [claim.owner.as_str().as_bytes(), ms.as_bytes()])
             .collect();
-        let answer = self.connection.run(&RENEW, &names, &arguments, Again::Yes).await?;
+        let answer = self.servers.run(&RENEW, &names, &arguments, Again::Yes).await?;
         let held: Vec<i64> = read(answer.value)?;
         if held.len() != claims.len() {
             return Err(error::nonsense());
         }
-        let renewal = |(claim, held): (&Claim, i64)| match held {
-            1 => Renewal::Held { valid_until: answer.sent + claim.lease.min(ENDLESS) },
-            _ => Renewal::NotHeld,
+        let confirmed = answer.link.confirm(self.client.own_key(keys[0].slot)).await;
+        let renewal = |(claim, held): (&Claim, i64)| match (held, &confirmed) {
+            (1, Ok(())) => Ok(Renewal::Held { valid_until: answer.sent + claim.lease.min(ENDLESS) }),
+            (1, Err(error)) => Err(again(error)),
+            _ => Ok(Renewal::NotHeld),
         };
         Ok(claims.iter().zip(held).map(renewal).collect())
     }
 
     async fn status(&self, names: Vec<LockName>) -> Result<Vec<LockStatus>> {
         let mut statuses = Vec::with_capacity(names.len());
-        for names in names.chunks(AT_ONCE) {
+        for group in together(&names, |name| self.keys.of(name).slot) {
+            let names: Vec<_> = group.into_iter().map(|at| &names[at]).collect();
             let keys: Vec<_> = names.iter().map(|name| self.keys.of(name)).collect();
             let all: Vec<_> = keys.iter().flat_map(|keys| [keys.lock.as_str(), &keys.grant, &keys.line]).collect();
-            let answer = self.connection.run(&INSPECT, &all, &[], Again::Yes).await?;
+            let answer = self.servers.run(&INSPECT, &all, &[], Again::Yes).await?;
             let mut answers: Vec<Value> = read(answer.value)?;
             if answers.len() != names.len() + 1 {
                 return Err(error::nonsense());
@@ -153,35 +190,45 @@ impl RedisLock {
             for (name, answer) in names.iter().zip(answers) {
                 let (owner, remaining, grant, places): (String, i64, String, Vec<String>) = read(answer)?;
                 statuses.push(LockStatus {
-                    name: name.clone(),
+                    name: (*name).clone(),
                     holder: holder(&owner, remaining, &grant, now)?,
                     waiters: places.iter().map(|place| waiter(place)).collect::<Result<_>>()?,
                 });
             }
         }
+        statuses.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(statuses)
     }
 
-    /// The names of all locks with this prefix that are held, sorted.
+    /// The names of all locks with this prefix that are held or waited for, sorted.
     async fn names(&self, prefix: &str) -> Result<Vec<LockName>> {
         let pattern = self.keys.pattern(prefix);
-        let (mut cursor, mut names) = ("0".to_owned(), Vec::new());
-        loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1000).arg("TYPE").arg("string");
-            let (next, found): (String, Vec<Vec<u8>>) = read(self.connection.ask(&scan).await?)?;
-            // What is no text was written by somebody else, and is no lock.
-            let found = found.into_iter().filter_map(|key| self.keys.name(&String::from_utf8(key).ok()?));
-            names.extend(found.filter(|name| name.as_str().starts_with(prefix)));
-            if next == "0" {
-                break;
-            }
-            cursor = next;
+        let mut names = Vec::new();
+        for server in self.servers.all().await? {
+            // Who leaves a line while we look has its lock, which is found after it.
+            names.extend(self.scan(&server, keys::LINES, "zset").await?);
+            names.extend(self.scan(&server, &pattern, "string").await?);
         }
+        names.retain(|name| name.as_str().starts_with(prefix));
         names.sort_unstable();
         // A scan may find a key twice.
         names.dedup();
         Ok(names)
+    }
+
+    async fn scan(&self, server: &Connection, pattern: &str, kind: &str) -> Result<Vec<LockName>> {
+        let (mut cursor, mut names) = ("0".to_owned(), Vec::new());
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(&cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1000).arg("TYPE").arg(kind);
+            let (next, found): (String, Vec<Vec<u8>>) = read(server.ask(&scan).await?)?;
+            // What is no text was written by somebody else, and is no lock.
+            names.extend(found.into_iter().filter_map(|key| self.keys.name(&String::from_utf8(key).ok()?)));
+            if next == "0" {
+                return Ok(names);
+            }
+            cursor = next;
+        }
     }
 }
 
@@ -198,34 +245,39 @@ impl DistributedLock for RedisLock {
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
-        Arc::clone(&self.connection.clock)
+        Arc::clone(&self.client.clock)
     }
 
     async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
-        let (answer, acquired) = self.acquire(claim, &self.keys.of(&claim.name), None).await?;
+        let (sent, acquired) = self.acquire(claim, &self.keys.of(&claim.name), None).await?;
         Ok(match acquired {
-            Acquired::Granted { token, left } => Some(granted(claim, &answer, token, left)),
+            Acquired::Granted { token, left } => Some(granted(claim, sent, token, left)),
             Acquired::Busy { .. } => None,
         })
     }
 
     async fn lock(&self, claim: &Claim) -> Result<Grant> {
-        let keys = self.keys.of(&claim.name);
-        let place = self.place(claim);
+        let keys = Arc::new(self.keys.of(&claim.name));
+        let place = self.place(claim, &keys);
         // Before the request, so that no message comes too early.
-        let mut waiting = self.waiters.register(claim, &keys, &place);
+        let mut waiting = self.client.waiters.register(claim, &keys, &place);
         loop {
-            let (answer, acquired) = self.acquire(claim, &keys, Some(&place)).await?;
+            let (sent, acquired) = self.acquire(claim, &keys, Some(&place)).await?;
             let (remaining_ms, now) = match acquired {
-                Acquired::Granted { token, left } => return Ok(granted(claim, &answer, token, left)),
+                Acquired::Granted { token, left } => return Ok(granted(claim, sent, token, left)),
                 Acquired::Busy { remaining_ms, now } => (remaining_ms, now),
             };
             waiting.entered(remaining_ms, || look::keep_looking(self.clone()));
             match waiting.news().await {
+                // Handed over: whether the replicas have it is another question, and goes with this one.
+                News::Granted { .. } if self.client.replicas > 0 => {}
+                // Older than the answer that another has it: that grant is over. Or the server's clock was set, and it
+                // will say so.
+                News::Granted { at, .. } if at < now => {}
                 News::Granted { token, at, arrived } => {
                     // By the server's clock this long after it saw our request, so on ours no sooner than that after we
                     // sent it. Should that clock have been set, it was granted before we heard of it in any case.
-                    let earliest = answer.sent + Duration::from_micros(at.saturating_sub(now));
+                    let earliest = sent + Duration::from_micros(at - now);
                     let valid_until = earliest.min(arrived) + claim.lease.min(ENDLESS);
                     return Ok(Grant { token: StoreToken::new(token)?, valid_until });
                 }
@@ -236,19 +288,30 @@ impl DistributedLock for RedisLock {
     }
 
     async fn unlock(&self, claim: &Claim) -> Result<Unlocked> {
-        self.release(&self.keys.of(&claim.name), claim.owner.as_str(), &self.place(claim)).await
+        let keys = self.keys.of(&claim.name);
+        self.release(&keys, claim.owner.as_str(), &self.place(claim, &keys)).await
     }
 
     async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
-        let mut answers = Vec::with_capacity(claims.len());
-        for some in claims.chunks(AT_ONCE) {
-            match self.renew_some(some).await {
-                Ok(renewals) => answers.extend(renewals.into_iter().map(Ok)),
-                // Each claim gets an error of its own; they share the words.
-                Err(error) => answers.extend(some.iter().map(|_| Err(Error::new(error.kind(), error.to_string())))),
-            }
-        }
-        answers
+        let groups = together(claims, |claim| self.keys.of(&claim.name).slot);
+        // A node that hangs must not hold up what the others answer.
+        let limit = claims.iter().map(|claim| claim.lease / 4).min().filter(|_| groups.len() > 1);
+        let renewed = groups.into_iter().map(|group| async move {
+            let some: Vec<_> = group.iter().map(|&at| claims[at].clone()).collect();
+            let renewed = in_time(limit.unwrap_or(Duration::MAX), self.renew_some(&some)).await;
+            let renewed = renewed.unwrap_or_else(|error| some.iter().map(|_| Err(again(&error))).collect());
+            group.into_iter().zip(renewed).collect::<Vec<_>>()
+        });
+        let mut renewed: Vec<_> = join_all(renewed).await.into_iter().flatten().collect();
+        renewed.sort_by_key(|(at, _)| *at);
+        renewed.into_iter().map(|(_, answer)| answer).collect()
+    }
+
+    fn notices(&self) -> BoxStream<'static, Notice> {
+        let doubts = self.client.doubts.subscribe();
+        let next =
+            async |mut doubts: watch::Receiver<()>| doubts.changed().await.ok().map(|()| (Notice::Doubt, doubts));
+        stream::unfold(doubts, next).boxed()
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockStatus> {
@@ -285,9 +348,23 @@ impl DistributedLock for RedisLock {
     }
 
     async fn close(&self) -> Result<()> {
-        self.connection.close();
+        self.servers.close();
         Ok(())
     }
+}
+
+/// The places of those that one script can look at: in one slot, and not too many.
+fn together<T>(items: &[T], slot: impl Fn(&T) -> Option<u16>) -> Vec<Vec<usize>> {
+    let mut slots: BTreeMap<Option<u16>, Vec<usize>> = BTreeMap::new();
+    for (at, item) in items.iter().enumerate() {
+        slots.entry(slot(item)).or_default().push(at);
+    }
+    slots.values().flat_map(|places| places.chunks(AT_ONCE)).map(<[usize]>::to_vec).collect()
+}
+
+async fn in_time<T>(limit: Duration, future: impl Future<Output = Result<T>>) -> Result<T> {
+    let late = |_| Error::new(ErrorKind::Unknown, "a node of the cluster does not answer in time");
+    tokio::time::timeout(limit, future).await.map_err(late)?
 }
 
 /// A lease as Redis is told it: never less than we promise.
@@ -295,10 +372,15 @@ fn whole_milliseconds(lease: Duration) -> u64 {
     lease.min(ENDLESS).as_millis() as u64 + 2
 }
 
-fn granted(claim: &Claim, answer: &Answer, token: StoreToken, left: Option<Duration>) -> Grant {
+/// Each claim gets an error of its own; they share the words.
+fn again(error: &Error) -> Error {
+    Error::new(error.kind(), error.to_string())
+}
+
+fn granted(claim: &Claim, sent: Instant, token: StoreToken, left: Option<Duration>) -> Grant {
     let lease = match left {
         None => claim.lease.min(ENDLESS),
         Some(left) => left.saturating_sub(ROUNDING).min(claim.lease),
     };
-    Grant { token, valid_until: answer.sent + lease }
+    Grant { token, valid_until: sent + lease }
 }

@@ -28,6 +28,8 @@ pub(crate) struct Waiters {
 struct State {
     entries: HashMap<OwnerId, Entry>,
     registered: u64,
+    /// When the server was last shown that this client lives; in a cluster, of each slot.
+    shown: HashMap<Option<u16>, tokio::time::Instant>,
     /// When to look next.
     next_look: Option<tokio::time::Instant>,
     task: Option<JoinHandle<()>>,
@@ -35,7 +37,7 @@ struct State {
 
 struct Entry {
     number: u64,
-    keys: LockKeys,
+    keys: Arc<LockKeys>,
     place: String,
     /// Does the server know of it?
     entered: bool,
@@ -69,7 +71,7 @@ pub(crate) struct Place {
 
 /// A lock that somebody here waits for, and the place of the one who has waited longest.
 pub(crate) struct Watched {
-    pub(crate) keys: LockKeys,
+    pub(crate) keys: Arc<LockKeys>,
     pub(crate) owner: OwnerId,
     pub(crate) place: String,
 }
@@ -79,12 +81,12 @@ impl Waiters {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn register(self: &Arc<Self>, claim: &Claim, keys: &LockKeys, place: &str) -> Place {
+    pub(crate) fn register(self: &Arc<Self>, claim: &Claim, keys: &Arc<LockKeys>, place: &str) -> Place {
         let (sender, news) = mpsc::unbounded_channel();
         let mut state = self.state();
         state.registered += 1;
         let number = state.registered;
-        let entry = Entry { number, keys: keys.clone(), place: place.to_owned(), entered: false, news: sender };
+        let entry = Entry { number, keys: Arc::clone(keys), place: place.to_owned(), entered: false, news: sender };
         state.entries.insert(claim.owner.clone(), entry);
         Place { waiters: Arc::clone(self), owner: claim.owner.clone(), number, news }
     }
@@ -104,18 +106,31 @@ impl Waiters {
 
     /// Everybody who waits for this lock enters anew.
     pub(crate) fn enter_anew(&self, keys: &LockKeys) {
-        for entry in self.state().entries.values().filter(|entry| entry.entered && entry.keys == *keys) {
+        for entry in self.state().entries.values().filter(|entry| entry.entered && *entry.keys == *keys) {
             let _ = entry.news.send(News::Enter);
         }
     }
 
-    pub(crate) fn fail(&self, kind: ErrorKind, why: &str) {
-        for entry in self.state().entries.values() {
+    /// Everybody who waits for one of these is told that it is of no use.
+    pub(crate) fn fail(&self, of: &[Arc<LockKeys>], kind: ErrorKind, why: &str) {
+        for entry in self.state().entries.values().filter(|entry| of.contains(&entry.keys)) {
             let _ = entry.news.send(News::Failed(kind, why.to_owned()));
         }
     }
 
+    /// Is it time to show the server that this client lives? Each call in a script costs, so that not every request does.
+    pub(crate) fn life_is_due(&self, slot: Option<u16>) -> bool {
+        self.state().shown.get(&slot).is_none_or(|shown| shown.elapsed() >= TICK)
+    }
+
+    /// A request that was made then, and answered, has shown it.
+    pub(crate) fn life_shown(&self, slot: Option<u16>, asked: tokio::time::Instant) {
+        self.state().shown.insert(slot, asked);
+    }
+
+    /// The connection was lost; the server may be another, which knows nothing of us.
     pub(crate) fn look_now(&self) {
+        self.state().shown.clear();
         self.look_by(tokio::time::Instant::now());
     }
 
@@ -131,7 +146,7 @@ impl Waiters {
     /// What to look at.
     pub(crate) fn watched(&self) -> Vec<Watched> {
         let state = self.state();
-        let mut longest: BTreeMap<&LockKeys, (u64, &OwnerId, &str)> = BTreeMap::new();
+        let mut longest: BTreeMap<&Arc<LockKeys>, (u64, &OwnerId, &str)> = BTreeMap::new();
         for (owner, entry) in state.entries.iter().filter(|(_, entry)| entry.entered) {
             let first = longest.entry(&entry.keys).or_insert((entry.number, owner, &entry.place));
             if entry.number < first.0 {
@@ -140,7 +155,7 @@ impl Waiters {
         }
         let watched = longest.into_iter();
         watched
-            .map(|(k, (_, owner, place))| Watched { keys: k.clone(), owner: owner.clone(), place: place.into() })
+            .map(|(k, (_, owner, place))| Watched { keys: Arc::clone(k), owner: owner.clone(), place: place.into() })
             .collect()
     }
 

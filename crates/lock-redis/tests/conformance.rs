@@ -75,7 +75,8 @@ impl Store for RedisStore {
     async fn inject(&self, fault: Fault) -> Result<(), NotOffered> {
         match fault {
             Fault::HoldRequests => self.proxy.hold_c2s(),
-            Fault::ReleaseRequests => self.proxy.forward(),
+            Fault::HoldAnswers => self.proxy.hold_s2c(),
+            Fault::ReleaseRequests | Fault::ReleaseAnswers => self.proxy.forward(),
             Fault::DeleteHold(name) => {
                 let (lock, grant) = keys(&name);
                 self.raw::<()>(&["DEL", &lock, &grant]).await;

@@ -23,10 +23,13 @@ impl Harness for SqliteHarness {
     }
 
     fn declared(&self) -> &'static [(&'static str, &'static str)] {
-        &[(
-            "request_held_back",
-            "while another process writes it asks again and again, and counts from the try that was done",
-        )]
+        &[
+            (
+                "request_held_back",
+                "while another process writes it asks again and again, and counts from the try that was done",
+            ),
+            ("answer_held_back", "nothing carries its answers"),
+        ]
     }
 
     fn registry(&self) -> Registry {
@@ -95,6 +98,7 @@ impl Store for SqliteStore {
                 let writer = self.in_the_way.lock().await.take().unwrap();
                 writer.close().await.unwrap();
             }
+            Fault::HoldAnswers | Fault::ReleaseAnswers => return Err(NotOffered),
             Fault::DeleteHold(name) => {
                 self.change(&name, "DELETE FROM oarlock_lock WHERE name = ?1 AND ?2 = 0", 0).await
             }

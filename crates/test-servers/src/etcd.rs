@@ -3,13 +3,15 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use conformance_tests::torture;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use crate::free_port;
+use crate::redis::free_port;
 
 /// How long a cluster may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -20,11 +22,11 @@ pub struct EtcdCluster {
     folder: TempDir,
     scheme: &'static str,
     arguments: Vec<String>,
-    members: Vec<Member>,
+    members: Vec<Process>,
 }
 
 #[derive(Debug)]
-struct Member {
+struct Process {
     client: u16,
     peer: u16,
     child: Child,
@@ -56,7 +58,7 @@ impl EtcdCluster {
             let members = (0..members)
                 .map(|number| spawn(&folder, scheme, &ports, number, &arguments))
                 .zip(&ports)
-                .map(|(child, &(client, peer))| Member { client, peer, child })
+                .map(|(child, &(client, peer))| Process { client, peer, child })
                 .collect();
             let mut cluster = Self { folder, scheme, arguments: arguments.clone(), members };
             if (0..cluster.members.len()).all(|member| cluster.is_up(member)) {
@@ -64,6 +66,15 @@ impl EtcdCluster {
             }
         }
         panic!("etcd does not start");
+    }
+
+    /// Its members one by one, to be tortured.
+    pub fn apart(self) -> Vec<Box<dyn torture::Server>> {
+        let count = self.members.len();
+        let all = Arc::new(Mutex::new(self));
+        (0..count)
+            .map(|number| Box::new(Member { all: Arc::clone(&all), number }) as Box<dyn torture::Server>)
+            .collect()
     }
 
     /// Where the members listen.
@@ -142,7 +153,7 @@ impl EtcdCluster {
             line.starts_with("grpc_server_msg_received_total") && (methods.is_empty() || methods.iter().any(is_one))
         };
         let count = |line: &str| line.rsplit(' ').next().and_then(|number| number.parse::<f64>().ok());
-        let of_member = |member: &Member| {
+        let of_member = |member: &Process| {
             let metrics = get(member.client, "/metrics").expect("the member runs");
             metrics.lines().filter(wanted).filter_map(count).sum::<f64>() as u64
         };
@@ -189,6 +200,53 @@ impl EtcdCluster {
             std::thread::sleep(Duration::from_millis(10));
         }
         false
+    }
+}
+
+/// One member of a cluster, under torture.
+#[derive(Debug)]
+struct Member {
+    all: Arc<Mutex<EtcdCluster>>,
+    number: usize,
+}
+
+impl Member {
+    fn all(&self) -> MutexGuard<'_, EtcdCluster> {
+        self.all.lock().expect("no panic")
+    }
+}
+
+impl torture::Server for Member {
+    fn address(&self) -> SocketAddr {
+        self.all().addresses()[self.number]
+    }
+
+    fn keeps(&self) -> bool {
+        true
+    }
+
+    fn pause(&mut self) {
+        self.all().pause(self.number);
+    }
+
+    fn resume(&mut self) {
+        self.all().resume(self.number);
+    }
+
+    fn kill(&mut self) {
+        self.all().kill(self.number);
+    }
+
+    fn shut_down(&mut self) {
+        let mut all = self.all();
+        all.signal(self.number, Signal::SIGTERM);
+        // It ends by itself, however it ends.
+        let _ = all.members[self.number].child.wait();
+    }
+
+    /// Does not wait until it serves: the others that it needs for that may be paused.
+    fn start(&mut self) {
+        self.all().spawn(self.number);
     }
 }
 

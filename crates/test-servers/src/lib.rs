@@ -3,17 +3,17 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod certificates;
+mod clock;
+mod cluster;
 mod etcd;
-mod proxy;
 mod redis;
+mod sentinel;
 
-use std::net::{Ipv4Addr, TcpListener};
-
+pub use certificates::{Authority, Certificate};
+pub use clock::ServerClock;
+pub use cluster::Cluster;
+pub use conformance_tests::Proxy;
 pub use etcd::EtcdCluster;
-pub use proxy::Proxy;
 pub use redis::RedisServer;
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    listener.local_addr().expect("an address").port()
-}
+pub use sentinel::Sentinels;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use lock_core::{Claim, DistributedLock, Unlocked};
+use lock_core::{Claim, DistributedLock, Owner, Unlocked};
 use tokio::task::JoinHandle;
 
 use crate::ctx::{Ctx, LONG, claim, name, soon, take, until, waiters};
@@ -97,7 +97,8 @@ fn fair_claim() -> Claim {
     claim
 }
 
-/// 51. Eight tasks of four clients, 2000 grants: nobody is passed over by more than ten times as many as there are.
+/// 51. Eight tasks of four clients, 2000 grants: nobody is passed over by more than ten times as many as there are, where
+///     each client's turn is one for each of its tasks.
 pub(crate) async fn bounded_bypass(ctx: Ctx) {
     const TASKS: u64 = 8;
     // On one thread, where no task is kept from running while others go round.
@@ -109,7 +110,7 @@ pub(crate) async fn bounded_bypass(ctx: Ctx) {
             for _ in 0..TASKS / 2 {
                 let locks = ctx.locks(LONG).await;
                 for _ in 0..2 {
-                    let (mutex, grants) = (locks.mutex("x"), &grants);
+                    let (mutex, grants) = (locks.mutex("x").hand_overs(1), &grants);
                     tasks.push(async move {
                         let mut worst = 0;
                         for _ in 0..2000 / TASKS {
@@ -135,6 +136,28 @@ pub(crate) async fn not_reentrant_default(ctx: Ctx) {
     let guard = mutex.lock().await.unwrap();
     assert!(soon("the denial", mutex.try_lock()).await.unwrap().is_none());
     assert!(guard.is_held());
+}
+
+/// 54. An owner gets its lock again, with the same token; the store sees one hold, until the last guard goes.
+pub(crate) async fn reentrant_counts(ctx: Ctx) {
+    let (locks, other) = (ctx.locks(LONG).await, ctx.backend().await);
+    let owner = Owner::new();
+    let mutex = locks.mutex("x").owner(&owner);
+    let outer = mutex.lock().await.unwrap();
+    let mut inner = Vec::new();
+    for _ in 0..3 {
+        inner.push(soon("its own lock", mutex.lock()).await.unwrap());
+        assert_eq!(inner.last().unwrap().fencing_token(), outer.fencing_token());
+    }
+    let stranger = locks.mutex("x").owner(&Owner::new());
+    assert!(soon("the denial", stranger.try_lock()).await.unwrap().is_none());
+    assert_eq!(outer.unlock().await.unwrap(), Unlocked::Released);
+    for guard in inner {
+        assert!(guard.is_held());
+        assert_eq!(other.try_lock(&claim("x", LONG)).await.unwrap(), None);
+        assert_eq!(guard.unlock().await.unwrap(), Unlocked::Released);
+    }
+    assert!(other.try_lock(&claim("x", LONG)).await.unwrap().is_some());
 }
 
 /// 55. Two handles on one connection never both hold.

@@ -112,6 +112,15 @@ pub(crate) async fn acquire_reply_late(ctx: Ctx) {
 
 /// 26. The request itself is late in the store: what the backend promises still counts from when it was sent.
 pub(crate) async fn request_held_back(ctx: Ctx) {
+    held_back(ctx, Fault::HoldRequests, Fault::ReleaseRequests).await;
+}
+
+/// 26. The answer is late on its way back, to a grant and to a renewal: the same.
+pub(crate) async fn answer_held_back(ctx: Ctx) {
+    held_back(ctx, Fault::HoldAnswers, Fault::ReleaseAnswers).await;
+}
+
+async fn held_back(ctx: Ctx, hold: Fault, release: Fault) {
     let backend = ctx.backend().await;
     // Connected before it counts.
     let warm = claim("warm", LONG);
@@ -121,7 +130,7 @@ pub(crate) async fn request_held_back(ctx: Ctx) {
         if renewed {
             backend.try_lock(&held).await.unwrap().unwrap();
         }
-        ctx.inject(Fault::HoldRequests).await;
+        ctx.inject(hold.clone()).await;
         let asking = async {
             if renewed {
                 match backend.renew(std::slice::from_ref(&held)).await.pop().unwrap().unwrap() {
@@ -136,7 +145,7 @@ pub(crate) async fn request_held_back(ctx: Ctx) {
             tokio::time::sleep(Duration::from_millis(500)).await;
             let before = backend.clock().now();
             tokio::time::sleep(Duration::from_millis(500)).await;
-            ctx.inject(Fault::ReleaseRequests).await;
+            ctx.inject(release.clone()).await;
             before
         };
         let (valid_until, before) = soon("the answer", async { tokio::join!(asking, healing) }).await;

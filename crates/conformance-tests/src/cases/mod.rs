@@ -37,16 +37,13 @@ cases! {
         store_replaced store_down_at_start torture;
     liveness: lock_waits_then_gets lost_wakeup timeout_exact herd_50 list_pages;
     lease: renew_keeps renew_stops_on_unlock renew_after_error renew_panics acquire_reply_late request_held_back
-        promise_covered renew_reply_late renew_refused_once lease_floor fixed_hold_ends extend_shorter starved_runtime renew_drops_only
-        max_hold_ends;
+        answer_held_back promise_covered renew_reply_late renew_refused_once lease_floor fixed_hold_ends extend_shorter
+        starved_runtime renew_drops_only max_hold_ends;
     fencing: token_known_at_grant token_from_store token_range resource_rejects_stale;
     loss: lost_on_admin_delete lost_on_evict lost_on_cut outage_shorter_than_lease lost_once unlock_after_lost;
-    fairness: fifo bounded_bypass cancelled_in_queue not_reentrant_default two_handles_exclude unlock_once;
+    fairness: fifo bounded_bypass cancelled_in_queue not_reentrant_default reentrant_counts two_handles_exclude unlock_once;
     cancellation: drop_at_every_await drop_at_every_await_contended drop_during_unlock drop_during_renew
         guard_drop_releases runtime_shutdown_held timeout_races_grant panic_in_section cancel_try_lock;
     clock: client_wall_moved client_clock_ahead;
     input: names lease_zero_and_huge foreign_value owner_unguessable names_as_code;
 }
-
-/// Cases of features that are not there yet, with the reason, listed for every backend.
-pub(crate) const PLANNED: &[(&str, &str)] = &[("reentrant_counts", "comes with owners")];

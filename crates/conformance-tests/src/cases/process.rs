@@ -10,7 +10,7 @@ use crate::harness::Fault;
 use crate::history::{self, monotonic, nanos};
 use crate::oracle::check_resource;
 use crate::resource::Resource;
-use crate::torture::{self, TortureOptions};
+use crate::torture::{self, Site, TortureOptions};
 use crate::worker::{Answer, Order, Worker};
 use crate::workload::Workload;
 
@@ -182,10 +182,10 @@ pub(crate) async fn store_down_at_start(ctx: Ctx) {
 
 /// 100. A short torture with a fixed seed. `cargo xtask torture` runs longer ones.
 pub(crate) async fn torture(ctx: Ctx) {
-    let mut options = TortureOptions::new(ctx.url());
-    options.duration = Duration::from_secs(12);
-    options.lease = ctx.lease();
-    let report = torture::run(&options).await.unwrap();
+    let mut options = TortureOptions { lease: ctx.lease(), ..TortureOptions::default() };
+    options.duration = options.calm() + Duration::from_secs(12);
+    let report = torture::run(&options, Site::at(ctx.url())).await.unwrap();
     assert!(report.violations.is_empty(), "{report}");
-    assert!(report.grants > 0 && report.counted > 0 && report.stops > 0 && report.kills > 0, "{report}");
+    assert!(report.grants > 0 && report.counted > 0, "{report}");
+    assert!(report.count("stop") > 0 && report.count("kill") > 0, "{report}");
 }

@@ -81,7 +81,8 @@ impl Store for EtcdStore {
     async fn inject(&self, fault: Fault) -> Result<(), NotOffered> {
         match fault {
             Fault::HoldRequests => self.proxies.iter().for_each(Proxy::hold_c2s),
-            Fault::ReleaseRequests => self.proxies.iter().for_each(Proxy::forward),
+            Fault::HoldAnswers => self.proxies.iter().for_each(Proxy::hold_s2c),
+            Fault::ReleaseRequests | Fault::ReleaseAnswers => self.proxies.iter().for_each(Proxy::forward),
             Fault::DeleteHold(name) => {
                 let all = DeleteOptions::new().with_prefix();
                 self.raw().await.delete(line(&name), Some(all)).await.unwrap();

@@ -1,10 +1,12 @@
 -- Takes a lock, or enters its line.
--- Keys: lock, grant, line, and the client's own key if it is to wait.
--- Arguments: owner, lease in ms; and to wait: place in line, for how long the client lives unheard of, in ms.
+-- Keys: lock, grant, line; and to show that the client lives: its own key.
+-- Arguments: owner, lease in ms; and to wait: place in line; and with the client's key: for how long it lives unheard
+-- of, in ms.
 -- Answer: {1, token} granted; {0, the holder's remaining ms, server's time in us} not.
 
 local owner, lease = ARGV[1], ARGV[2]
-if redis.call('EXISTS', KEYS[1], KEYS[3]) == 0 then
+local present = redis.call('EXISTS', KEYS[1], KEYS[3])
+if present == 0 then
   return {1, give(KEYS[1], KEYS[2], owner, lease, now())}
 end
 local holder = redis.call('GET', KEYS[1])
@@ -19,15 +21,21 @@ end
 local time = now()
 if KEYS[4] then
   redis.call('SET', KEYS[4], '', 'PX', ARGV[4])
+end
+if ARGV[3] then
   redis.call('ZADD', KEYS[3], 'NX', time, ARGV[3])
-  redis.call('PEXPIRE', KEYS[3], KEEP)
+  if present == 1 then
+    -- The line may be new. While anybody waits, looks prolong it.
+    redis.call('PEXPIRE', KEYS[3], DAY)
+  end
 end
 if not holder then
   local served = serve(KEYS[1], KEYS[2], KEYS[3])
   if served == owner then
     return {1, string.match(redis.call('GET', KEYS[2]), '^%d+')}
   elseif not served then
+    -- Whoever does not wait, or has lost its place just now.
     return {1, give(KEYS[1], KEYS[2], owner, lease, time)}
   end
 end
-return {0, redis.call('PTTL', KEYS[1]), string.format('%.0f', time)}
+return {0, redis.call('PTTL', KEYS[1]), time}

@@ -16,6 +16,7 @@ for at = 1, #ARGV - 1 do
     holder = ''
   end
   local place = redis.call('ZSCORE', line, ARGV[at + 1]) and 1 or 0
+  redis.call('PEXPIRE', line, DAY)
   answer[at] = {holder, redis.call('PTTL', lock), redis.call('GET', grant) or '', place}
 end
 return answer

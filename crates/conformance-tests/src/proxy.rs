@@ -1,0 +1,320 @@
+//! A TCP proxy that breaks what goes through it.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rand::RngExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+/// How many pieces are on their way at a time, in one direction of one connection, before the sender has to wait.
+const ON_THE_WAY: usize = 64;
+
+/// What happens to what goes through.
+#[derive(Clone, Debug, Default)]
+struct Mode {
+    requests: Way,
+    answers: Way,
+    /// New connections are closed at once.
+    refuse: bool,
+    /// Connections with a lower number are reset.
+    reset_below: u64,
+}
+
+/// What happens to what goes one way.
+#[derive(Clone, Debug, Default)]
+struct Way {
+    /// What goes over connections with a lower number waits.
+    held_below: u64,
+    /// Each piece takes so much longer, at least and at most.
+    delay: Range<Duration>,
+}
+
+/// A proxy in front of a server, on a port and a thread of its own. Dropping it closes its connections.
+///
+/// What is held or delayed stays in its order, also the end of a connection: a request that was on its way when its
+/// client died is still done when it arrives.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    mode: watch::Sender<Mode>,
+    /// How many connections there were.
+    count: Arc<AtomicU64>,
+    runtime: Option<Runtime>,
+}
+
+impl Proxy {
+    /// In front of this server, forwarding.
+    ///
+    /// # Panics
+    /// If there is no free port.
+    pub fn new(server: SocketAddr) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        listener.set_nonblocking(true).expect("a socket");
+        let listener = {
+            let _entered = runtime.enter();
+            TcpListener::from_std(listener).expect("a socket")
+        };
+        let (mode, count) = (watch::Sender::new(Mode::default()), Arc::default());
+        runtime.spawn(accept(listener, server, mode.subscribe(), Arc::clone(&count)));
+        Self { address, mode, count, runtime: Some(runtime) }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How many connections were made through it so far.
+    pub fn connections(&self) -> u64 {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// From now on, requests wait in front of the server.
+    pub fn hold_c2s(&self) {
+        self.mode.send_modify(|mode| mode.requests.held_below = u64::MAX);
+    }
+
+    /// The same for the connections that are there now; later ones are not held.
+    pub fn hold_c2s_of_present(&self) {
+        self.mode.send_modify(|mode| mode.requests.held_below = self.connections());
+    }
+
+    /// From now on, requests are done and their answers wait.
+    pub fn hold_s2c(&self) {
+        self.mode.send_modify(|mode| mode.answers.held_below = u64::MAX);
+    }
+
+    /// From now on, nothing goes through.
+    pub fn hold(&self) {
+        self.hold_c2s();
+        self.hold_s2c();
+    }
+
+    /// Each piece, in each direction, takes so much longer.
+    pub fn delay(&self, delay: Duration) {
+        self.delay_c2s(delay..delay);
+        self.delay_s2c(delay..delay);
+    }
+
+    /// Each piece of a request takes longer, by a time drawn from this range.
+    pub fn delay_c2s(&self, delay: Range<Duration>) {
+        self.mode.send_modify(|mode| mode.requests.delay = delay);
+    }
+
+    /// Each piece of an answer takes longer, by a time drawn from this range.
+    pub fn delay_s2c(&self, delay: Range<Duration>) {
+        self.mode.send_modify(|mode| mode.answers.delay = delay);
+    }
+
+    /// New connections are closed at once.
+    pub fn refuse(&self) {
+        self.mode.send_modify(|mode| mode.refuse = true);
+    }
+
+    /// The connections that are there now are reset, and what they carried is lost.
+    pub fn reset(&self) {
+        self.mode.send_modify(|mode| mode.reset_below = self.connections());
+    }
+
+    /// What was held goes on, in its order, and nothing is held, delayed or refused any more.
+    pub fn forward(&self) {
+        self.mode.send_modify(|mode| *mode = Mode { reset_below: mode.reset_below, ..Mode::default() });
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // Not by waiting: it may be dropped inside another runtime.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, server: SocketAddr, mode: watch::Receiver<Mode>, count: Arc<AtomicU64>) {
+    while let Ok((client, _)) = listener.accept().await {
+        if mode.borrow().refuse {
+            continue;
+        }
+        let number = count.fetch_add(1, Ordering::SeqCst);
+        tokio::spawn(carry(client, server, number, mode.clone()));
+    }
+}
+
+async fn carry(mut client: TcpStream, server: SocketAddr, number: u64, mut mode: watch::Receiver<Mode>) {
+    let Ok(mut server) = TcpStream::connect(server).await else { return };
+    let whole = [client.set_nodelay(true), server.set_nodelay(true)];
+    if whole.iter().any(Result::is_err) {
+        return;
+    }
+    let reset = {
+        let (from_client, to_client) = client.split();
+        let (from_server, to_server) = server.split();
+        let requests = pump(from_client, to_server, number, mode.clone(), |mode| &mode.requests);
+        let answers = pump(from_server, to_client, number, mode.clone(), |mode| &mode.answers);
+        tokio::select! {
+            // First: what was held is lost, also if it is let go in the same moment.
+            biased;
+            // It fails if the proxy is gone: then nothing is left to reset.
+            reset = mode.wait_for(|mode| number < mode.reset_below) => reset.is_ok(),
+            // Both have ended well, or one cannot go on.
+            _ = async { tokio::try_join!(requests, answers) } => false,
+        }
+    };
+    if reset {
+        for stream in [&client, &server] {
+            // Closing it is then a reset. It fails if the other side was faster.
+            let _ = socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO));
+        }
+    }
+}
+
+/// Carries what goes one way, and its end.
+async fn pump(
+    mut from: ReadHalf<'_>,
+    mut to: WriteHalf<'_>,
+    number: u64,
+    mut mode: watch::Receiver<Mode>,
+    way: fn(&Mode) -> &Way,
+) -> io::Result<()> {
+    let (sender, mut on_the_way) = mpsc::channel::<(Instant, Vec<u8>)>(ON_THE_WAY);
+    let delays = mode.clone();
+    let reading = async move {
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            // A reset by one side is the end for the other too, after what came before it.
+            let length = from.read(&mut buffer).await.unwrap_or(0);
+            let due = Instant::now() + drawn(&way(&delays.borrow()).delay);
+            if sender.send((due, buffer[..length].to_vec())).await.is_err() || length == 0 {
+                break;
+            }
+        }
+    };
+    let writing = async move {
+        while let Some((due, piece)) = on_the_way.recv().await {
+            tokio::time::sleep_until(due).await;
+            mode.wait_for(|mode| number >= way(mode).held_below).await.map_err(io::Error::other)?;
+            if piece.is_empty() {
+                return to.shutdown().await;
+            }
+            to.write_all(&piece).await?;
+        }
+        Ok(())
+    };
+    tokio::join!(reading, writing).1
+}
+
+fn drawn(delay: &Range<Duration>) -> Duration {
+    if delay.is_empty() { delay.start } else { rand::rng().random_range(delay.clone()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Longer than any step takes.
+    const BOUND: Duration = Duration::from_secs(20);
+
+    /// What the server saw, a client that is connected to it through a proxy, and that.
+    async fn connected() -> (TcpStream, TcpStream, Proxy) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let proxy = Proxy::new(listener.local_addr().unwrap());
+        let client = TcpStream::connect(proxy.address()).await.unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        (server, client, proxy)
+    }
+
+    async fn hears(stream: &mut TcpStream, wanted: &[u8]) {
+        let mut heard = vec![0; wanted.len()];
+        tokio::time::timeout(BOUND, stream.read_exact(&mut heard)).await.unwrap().unwrap();
+        assert_eq!(heard, wanted);
+    }
+
+    async fn hears_nothing(stream: &mut TcpStream) {
+        let mut heard = [0];
+        assert!(tokio::time::timeout(Duration::from_millis(100), stream.read(&mut heard)).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn one_way_is_held_and_goes_on_even_after_its_sender_is_gone() {
+        let (mut server, mut client, proxy) = connected().await;
+        proxy.hold_c2s();
+        client.write_all(b"late").await.unwrap();
+        server.write_all(b"answer").await.unwrap();
+        hears(&mut client, b"answer").await;
+        drop(client);
+        hears_nothing(&mut server).await;
+        proxy.forward();
+        hears(&mut server, b"late").await;
+        let end = tokio::time::timeout(BOUND, server.read(&mut [0])).await.unwrap();
+        assert_eq!(end.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn answers_alone_are_held() {
+        let (mut server, mut client, proxy) = connected().await;
+        proxy.hold_s2c();
+        client.write_all(b"request").await.unwrap();
+        hears(&mut server, b"request").await;
+        server.write_all(b"answer").await.unwrap();
+        hears_nothing(&mut client).await;
+        proxy.forward();
+        hears(&mut client, b"answer").await;
+    }
+
+    /// Delays add nothing up: what is sent at once arrives at once, later.
+    #[tokio::test]
+    async fn one_way_is_delayed() {
+        const DELAY: Duration = Duration::from_millis(500);
+        let (mut server, mut client, proxy) = connected().await;
+        proxy.delay_s2c(DELAY..DELAY * 2);
+        let start = Instant::now();
+        for _ in 0..10 {
+            client.write_all(b"?").await.unwrap();
+            hears(&mut server, b"?").await;
+            server.write_all(b"!").await.unwrap();
+        }
+        hears(&mut client, b"!").await;
+        assert!(start.elapsed() >= DELAY);
+        hears(&mut client, b"!!!!!!!!!").await;
+        assert!(start.elapsed() < DELAY * 10);
+    }
+
+    #[tokio::test]
+    async fn a_reset_loses_what_was_held_and_refused_is_closed() {
+        let (mut server, mut client, proxy) = connected().await;
+        proxy.hold_c2s();
+        client.write_all(b"lost").await.unwrap();
+        hears_nothing(&mut server).await;
+        proxy.refuse();
+        proxy.reset();
+        for stream in [&mut client, &mut server] {
+            let error = tokio::time::timeout(BOUND, stream.read(&mut [0])).await.unwrap().unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        }
+        let mut refused = TcpStream::connect(proxy.address()).await.unwrap();
+        // Closed, or reset if something was sent; nothing is answered.
+        assert!(matches!(tokio::time::timeout(BOUND, refused.read(&mut [0])).await.unwrap(), Ok(0) | Err(_)));
+        assert_eq!(proxy.connections(), 1);
+        proxy.forward();
+        drop(TcpStream::connect(proxy.address()).await.unwrap());
+        let carried = async {
+            while proxy.connections() == 1 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(BOUND, carried).await.unwrap();
+    }
+}

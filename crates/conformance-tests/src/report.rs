@@ -1,0 +1,156 @@
+//! What came of a torture, in figures and, if a rule was broken, with the shortest history that shows it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::history::{self, Event, What};
+use crate::oracle::{self, Tolerance, Violation};
+use crate::ordeal::{Ordeal, ordeals, recoveries};
+use crate::resource::Resource;
+use crate::torture::{GRACE, TortureOptions};
+use crate::workload::Workload;
+
+/// How late a loss may be told, beside stops: what a busy machine needs to get round to it.
+const NOTICE: Duration = Duration::from_secs(1);
+
+/// What came of a torture.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// How many grants there were.
+    pub grants: usize,
+    /// How many times somebody was denied.
+    pub denials: usize,
+    /// How many acquisitions and releases ended with an error.
+    pub failures: usize,
+    /// How many holders were told of a loss.
+    pub losses: usize,
+    /// How late, at worst, after the lease was over, not counting stops.
+    pub worst_notice: Duration,
+    /// How many writes the resources let in.
+    pub counted: u64,
+    /// How many times each thing was done.
+    pub blows: BTreeMap<String, usize>,
+    /// How many times the store forgot everything, and how many holders learnt that.
+    pub forgotten: (usize, usize),
+    /// How long after it was back, at worst, not counting stops.
+    pub worst_forgotten: Duration,
+    /// How long it took, at worst, from the end of something to the next grant of who had suffered it, or of anybody if
+    /// that was a server; and what it was.
+    pub worst_recovery: Option<(Duration, Ordeal)>,
+    /// What was broken; empty if nothing.
+    pub violations: Vec<Violation>,
+    /// Where the histories were left, if anything was broken.
+    pub folder: Option<PathBuf>,
+}
+
+impl Report {
+    /// Reads and judges what these clients left in the folder.
+    pub(crate) fn of(options: &TortureOptions, folder: &Path, clients: &[String]) -> io::Result<Self> {
+        let mut events = Vec::new();
+        for client in clients {
+            match history::read(&Workload::history(folder, client)) {
+                Ok(read) => events.extend(read),
+                // Killed before it had begun.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let verdict = oracle::check(&events, Tolerance { notice: Some(NOTICE), grace: GRACE });
+        let (mut violations, mut counted) = (verdict.violations, 0);
+        for name in options.names() {
+            let path = Workload::resource(folder, &name);
+            if path.exists() {
+                let log = Resource::log(&path)?;
+                let mut wrong = oracle::check_resource(&log);
+                wrong.iter_mut().for_each(|violation| violation.show(&name, &events));
+                violations.extend(wrong);
+                counted += log.last().map_or(0, |last| last.value);
+            }
+        }
+        let ordeals = ordeals(&events);
+        violations.extend(paralysis(&events, &ordeals, options.calm()));
+        let mut blows = BTreeMap::new();
+        for ordeal in &ordeals {
+            *blows.entry(ordeal.blow.clone()).or_default() += 1;
+        }
+        let count = |wanted: fn(&What) -> bool| events.iter().filter(|event| wanted(&event.what)).count();
+        Ok(Self {
+            seed: options.seed,
+            grants: verdict.grants,
+            denials: verdict.denials,
+            failures: count(|what| matches!(what, What::Failed { .. } | What::ReleaseFailed)),
+            losses: verdict.losses,
+            worst_notice: verdict.worst_notice,
+            counted,
+            blows,
+            forgotten: (count(|what| *what == What::Forgotten), verdict.forgotten),
+            worst_forgotten: verdict.worst_forgotten,
+            worst_recovery: recoveries(&events, &ordeals).into_iter().max_by_key(|(time, _)| *time),
+            violations,
+            folder: None,
+        })
+    }
+
+    /// How many times this was done.
+    pub fn count(&self, blow: &str) -> usize {
+        self.blows.get(blow).copied().unwrap_or(0)
+    }
+
+    /// Which rules were broken, and how often.
+    pub fn broken(&self) -> BTreeMap<&'static str, usize> {
+        let mut rules = BTreeMap::new();
+        for violation in &self.violations {
+            *rules.entry(violation.rule).or_default() += 1;
+        }
+        rules
+    }
+}
+
+/// **L1**: after the last blow, somebody is granted a lock within the calm.
+fn paralysis(events: &[Event], ordeals: &[Ordeal], calm: Duration) -> Option<Violation> {
+    let last = ordeals.iter().max_by_key(|ordeal| ordeal.to)?;
+    let granted = |event: &&Event| matches!(event.what, What::Granted { .. }) && event.at > last.to;
+    let first = events.iter().filter(granted).map(|event| event.at).min();
+    let in_time = first.is_some_and(|first| Duration::from_nanos(first - last.to) <= calm);
+    (!in_time).then(|| {
+        let what = format!("nobody was granted a lock within {calm:?} of the last blow");
+        Violation { ordeals: vec![last.clone()], ..Violation::of_tokens("L1", what, &[]) }
+    })
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seed, grants, denials, failures, counted, losses, worst_notice, .. } = self;
+        writeln!(f, "seed {seed}: {grants} grants, {denials} denials, {failures} failures, {counted} writes let in")?;
+        let blows: Vec<_> = self.blows.iter().map(|(blow, count)| format!("{count} {blow}")).collect();
+        writeln!(f, "blows: {}", if blows.is_empty() { "none".to_owned() } else { blows.join(", ") })?;
+        write!(f, "{losses} losses told, at worst {worst_notice:?} late")?;
+        if let (times @ 1.., holders) = self.forgotten {
+            write!(
+                f,
+                "; the store forgot all {times} times, {holders} holders learnt it within {:?}",
+                self.worst_forgotten
+            )?;
+        }
+        if let Some((time, ordeal)) = &self.worst_recovery {
+            write!(f, "; at worst {time:?} to the next grant, after {} of {}", ordeal.blow, ordeal.whose)?;
+        }
+        write!(f, "\n{} rules broken", self.broken().len())?;
+        for (rule, times) in self.broken() {
+            let shortest = self.violations.iter().filter(|violation| violation.rule == rule).min_by_key(|v| v.length());
+            if let Some(shortest) = shortest {
+                write!(f, "\n{times} times; the shortest history that shows it:\n{shortest}")?;
+            }
+        }
+        if let Some(folder) = &self.folder {
+            write!(f, "\nthe histories are in {}", folder.display())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,178 @@
+//! Those whom the torture strikes, each in a task of its own, by a plan: workers, their networks, servers.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use tokio::time::Instant;
+
+use crate::history::{Log, What};
+use crate::plan::{Blow, Lane, Step};
+use crate::proxy::Proxy;
+use crate::worker::{Role, Worker};
+
+/// A server under torture, as a process that can be stopped, killed and started again. Each call blocks until it is done.
+pub trait Server: Send + 'static {
+    /// Where it listens. It stays the same.
+    fn address(&self) -> SocketAddr;
+
+    /// Does it know, when it is started again, all that it had confirmed? If not, it knows nothing of that, and every
+    /// hold is lost.
+    fn keeps(&self) -> bool;
+
+    /// Stops the process where it is.
+    fn pause(&mut self);
+
+    /// Lets it go on.
+    fn resume(&mut self);
+
+    /// Ends it, as `kill -9` does.
+    fn kill(&mut self);
+
+    /// Ends it in good order.
+    fn shut_down(&mut self);
+
+    /// Starts it again, until it answers.
+    fn start(&mut self);
+}
+
+/// Who suffers what a plan says.
+pub(crate) enum Victim {
+    Worker(Box<Seat>),
+    Network(Proxy),
+    /// `None` while it is away, in a thread where it may block.
+    Server {
+        server: Option<Box<dyn Server>>,
+        proxy: Arc<Proxy>,
+    },
+}
+
+impl Victim {
+    /// Suffers all that is planned, from `start` on. What comes late, because something took its time, lasts no shorter.
+    pub(crate) async fn suffer(mut self, lane: Lane, plan: Vec<Step>, start: Instant, log: Log) -> io::Result<Self> {
+        let log = log.client(&lane.to_string());
+        for step in plan {
+            tokio::time::sleep_until(start + step.at).await;
+            log.log(0, What::Struck { blow: step.blow.to_string() });
+            self.strike(&step, &log).await?;
+            tokio::time::sleep(step.lasting).await;
+            self.relieve(step.blow, &log).await?;
+            log.log(0, What::Relieved { blow: step.blow.to_string() });
+        }
+        Ok(self)
+    }
+
+    async fn strike(&mut self, step: &Step, log: &Log) -> io::Result<()> {
+        match self {
+            Self::Worker(seat) => seat.strike(step.blow, log).await,
+            Self::Network(proxy) => {
+                step.blow.strike(proxy, step.delay);
+                Ok(())
+            }
+            Self::Server { server, proxy } => {
+                let keeps = server.as_ref().is_some_and(|server| server.keeps());
+                if !keeps && matches!(step.blow, Blow::KillServer | Blow::RestartServer) {
+                    log.log(0, What::Forgetting);
+                }
+                match step.blow {
+                    Blow::PauseServer => away(server, |server| server.pause()).await,
+                    Blow::KillServer => away(server, |server| server.kill()).await,
+                    Blow::RestartServer => away(server, |server| server.shut_down()).await,
+                    blow => {
+                        blow.strike(proxy, step.delay);
+                        Ok(())
+                    }
+                }
+            }
+        }
+    }
+
+    async fn relieve(&mut self, blow: Blow, log: &Log) -> io::Result<()> {
+        match self {
+            Self::Worker(seat) => seat.relieve(blow, log),
+            Self::Network(proxy) => {
+                blow.relieve(proxy);
+                Ok(())
+            }
+            Self::Server { server, proxy } => match blow {
+                Blow::PauseServer => away(server, |server| server.resume()).await,
+                Blow::KillServer | Blow::RestartServer => {
+                    let keeps = server.as_ref().is_some_and(|server| server.keeps());
+                    away(server, |server| server.start()).await?;
+                    if !keeps {
+                        log.log(0, What::Forgotten);
+                    }
+                    Ok(())
+                }
+                blow => {
+                    blow.relieve(proxy);
+                    Ok(())
+                }
+            },
+        }
+    }
+}
+
+/// Does something that blocks.
+async fn away(
+    server: &mut Option<Box<dyn Server>>,
+    act: impl FnOnce(&mut dyn Server) + Send + 'static,
+) -> io::Result<()> {
+    let mut gone = server.take().ok_or_else(|| io::Error::other("the server is away already"))?;
+    let back = tokio::task::spawn_blocking(move || {
+        act(&mut *gone);
+        gone
+    });
+    *server = Some(back.await.map_err(io::Error::other)?);
+    Ok(())
+}
+
+/// A worker, and those who take its place.
+pub(crate) struct Seat {
+    /// What the next one is to do: its name in the history ends with its number, and its choices come from that.
+    role: Box<dyn Fn(usize) -> (String, Role) + Send>,
+    worker: Worker,
+    /// Who had the place, the present one last.
+    pub(crate) clients: Vec<String>,
+}
+
+impl Seat {
+    pub(crate) fn new(role: impl Fn(usize) -> (String, Role) + Send + 'static) -> io::Result<Self> {
+        let (client, first) = role(0);
+        let worker = Worker::spawn(&first, &[])?;
+        Ok(Self { role: Box::new(role), worker, clients: vec![client] })
+    }
+
+    async fn strike(&mut self, blow: Blow, log: &Log) -> io::Result<()> {
+        let log = log.client(self.clients.last().map_or("", String::as_str));
+        if blow == Blow::Stop {
+            self.worker.signal(Signal::SIGSTOP)?;
+            log.log(0, What::Stopped);
+            return Ok(());
+        }
+        log.log(0, What::Killed);
+        self.worker.kill().await?;
+        let (client, next) = (self.role)(self.clients.len());
+        self.worker = Worker::spawn(&next, &[])?;
+        self.clients.push(client);
+        Ok(())
+    }
+
+    fn relieve(&mut self, blow: Blow, log: &Log) -> io::Result<()> {
+        if blow == Blow::Stop {
+            log.client(self.clients.last().map_or("", String::as_str)).log(0, What::Continued);
+            self.worker.signal(Signal::SIGCONT)?;
+        }
+        Ok(())
+    }
+
+    /// Lets the present worker end, which it has to do well.
+    pub(crate) async fn end(mut self, patience: Duration) -> io::Result<Vec<String>> {
+        if !self.worker.end(patience).await? {
+            return Err(io::Error::other("a worker did not end well"));
+        }
+        Ok(self.clients)
+    }
+}

@@ -1,0 +1,123 @@
+//! Locks that are bad on purpose.
+// Each test that has this module makes some of the faults.
+#![allow(dead_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use lock_core::{
+    Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, Instant, ListQuery, LockName, LockStatus,
+    Notice, Page, Renewal, Result, StoreToken, Unlocked,
+};
+
+/// What is wrong with a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Nothing: what the cases here must not object to.
+    None,
+    /// It deletes whatever is there, as a bare `DEL` does.
+    PlainDelete,
+    /// It believes in its grant for ever.
+    NoDeadline,
+    /// It counts tokens itself.
+    LocalTokens,
+    /// It counts the lease from the answer.
+    LeaseFromReply,
+}
+
+#[derive(Debug)]
+pub(crate) struct Bad {
+    inner: Arc<dyn DistributedLock>,
+    fault: Fault,
+    tokens: AtomicU64,
+}
+
+/// A second more than the longest test.
+const FOR_EVER: Duration = Duration::from_secs(3600);
+
+impl Bad {
+    pub(crate) fn new(inner: Arc<dyn DistributedLock>, fault: Fault) -> Self {
+        Self { inner, fault, tokens: AtomicU64::new(1) }
+    }
+
+    /// Until when this lock believes in what was promised until then.
+    fn believed(&self, claim: &Claim, until: Instant) -> Instant {
+        match self.fault {
+            Fault::NoDeadline => until + FOR_EVER,
+            Fault::LeaseFromReply => self.inner.clock().now() + claim.lease,
+            Fault::None | Fault::PlainDelete | Fault::LocalTokens => until,
+        }
+    }
+
+    fn spoil(&self, claim: &Claim, grant: Grant) -> Grant {
+        let valid_until = self.believed(claim, grant.valid_until);
+        let token = match self.fault {
+            Fault::LocalTokens => StoreToken::new(self.tokens.fetch_add(1, Ordering::Relaxed)).unwrap(),
+            _ => grant.token,
+        };
+        Grant { token, valid_until }
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl DistributedLock for Bad {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.inner.clock()
+    }
+
+    async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
+        Ok(self.inner.try_lock(claim).await?.map(|grant| self.spoil(claim, grant)))
+    }
+
+    async fn lock(&self, claim: &Claim) -> Result<Grant> {
+        Ok(self.spoil(claim, self.inner.lock(claim).await?))
+    }
+
+    async fn unlock(&self, claim: &Claim) -> Result<Unlocked> {
+        if self.fault != Fault::PlainDelete {
+            return self.inner.unlock(claim).await;
+        }
+        let evicted = self.inner.evict(&claim.name).await?;
+        Ok(if evicted.is_some() { Unlocked::Released } else { Unlocked::NotHeld })
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
+        let spoiled = |(claim, answer): (&Claim, Result<Renewal>)| match answer? {
+            Renewal::Held { valid_until } => Ok(Renewal::Held { valid_until: self.believed(claim, valid_until) }),
+            Renewal::NotHeld => Ok(Renewal::NotHeld),
+        };
+        claims.iter().zip(self.inner.renew(claims).await).map(spoiled).collect()
+    }
+
+    fn notices(&self) -> BoxStream<'static, Notice> {
+        self.inner.notices()
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockStatus> {
+        self.inner.inspect(name).await
+    }
+
+    async fn list(&self, query: &ListQuery) -> Result<Page> {
+        self.inner.list(query).await
+    }
+
+    async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
+        self.inner.evict(name).await
+    }
+
+    async fn doctor(&self) -> Result<Vec<Finding>> {
+        self.inner.doctor().await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.inner.close().await
+    }
+}

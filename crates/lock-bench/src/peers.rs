@@ -1,0 +1,121 @@
+//! Who takes part in a contended run: our locks over any store, and what they are measured against.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{DistributedLock, LockGuard, Locks, Mutex};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo};
+use rslock::LockManager;
+use rustix::fs::{FlockOperation, flock};
+
+/// The one name that all want.
+pub(crate) const NAME: &str = "bench";
+
+/// Long enough for any run.
+pub(crate) const LEASE: Duration = Duration::from_secs(60);
+
+/// A lock as one process of a run uses it.
+pub(crate) trait Peer {
+    async fn acquire(&mut self);
+    async fn release(&mut self);
+}
+
+/// Our own, over any store.
+pub(crate) struct Ours {
+    mutex: Mutex,
+    guard: Option<LockGuard>,
+}
+
+impl Ours {
+    pub(crate) fn new(store: impl DistributedLock) -> Self {
+        Self { mutex: Locks::new(Arc::new(store)).mutex(NAME), guard: None }
+    }
+}
+
+impl Peer for Ours {
+    async fn acquire(&mut self) {
+        self.guard = Some(self.mutex.lock().await.expect("a lock"));
+    }
+
+    async fn release(&mut self) {
+        self.guard.take().expect("held").unlock().await.expect("held");
+    }
+}
+
+/// `flock` on a file that stays open.
+pub(crate) struct Flock(File);
+
+impl Flock {
+    pub(crate) fn new(folder: &str) -> Self {
+        Self(File::create(Path::new(folder).join("flock")).expect("a new file"))
+    }
+}
+
+impl Peer for Flock {
+    async fn acquire(&mut self) {
+        flock(&self.0, FlockOperation::LockExclusive).expect("a lock");
+    }
+
+    async fn release(&mut self) {
+        flock(&self.0, FlockOperation::Unlock).expect("held");
+    }
+}
+
+/// What no lock over Redis can beat: a list with one element, which `BLPOP` takes and `RPUSH` gives back.
+pub(crate) struct Baton(MultiplexedConnection);
+
+impl Baton {
+    pub(crate) async fn new(url: &str) -> Self {
+        Self(bare_connection(url).await)
+    }
+
+    /// Puts the one element there.
+    pub(crate) async fn set_down(url: &str) {
+        let mut bare = bare_connection(url).await;
+        redis::pipe().del(NAME).rpush(NAME, 1).exec_async(&mut bare).await.expect("a server");
+    }
+}
+
+impl Peer for Baton {
+    async fn acquire(&mut self) {
+        redis::cmd("BLPOP").arg(NAME).arg(0).exec_async(&mut self.0).await.expect("an element");
+    }
+
+    async fn release(&mut self) {
+        redis::cmd("RPUSH").arg(NAME).arg(1).exec_async(&mut self.0).await.expect("a server");
+    }
+}
+
+/// The crate `rslock`, as it comes.
+pub(crate) struct Rslock {
+    manager: LockManager,
+    guard: Option<rslock::LockGuard>,
+}
+
+impl Rslock {
+    pub(crate) fn new(url: &str) -> Self {
+        Self { manager: LockManager::new(vec![url]), guard: None }
+    }
+}
+
+impl Peer for Rslock {
+    async fn acquire(&mut self) {
+        self.guard = Some(self.manager.acquire("rslock", LEASE).await.expect("a lock"));
+    }
+
+    async fn release(&mut self) {
+        self.guard.take().expect("held").release().await;
+    }
+}
+
+/// A connection as ours, by the same crate: it sends at once, and waits for an answer as long as any run takes.
+pub(crate) async fn bare_connection(url: &str) -> MultiplexedConnection {
+    let info = url.into_connection_info().expect("a URL");
+    let info = info.set_tcp_settings(redis::io::tcp::TcpSettings::default().set_nodelay(true));
+    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(LEASE));
+    let client = Client::open(info).expect("a URL");
+    client.get_multiplexed_async_connection_with_config(&patient).await.expect("a server")
+}

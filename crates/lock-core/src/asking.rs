@@ -1,0 +1,181 @@
+//! One claim on its way: from its first byte to a guard, or to nothing being left of it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::keeper::sleep_until;
+use crate::locks::Core;
+use crate::mutex::{FAREWELL, closed};
+use crate::options::LockOptions;
+use crate::{Claim, Error, Grant, Instant, LockGuard, LockName, Owner, Result};
+
+/// The right to ask the store while others of the process wait for the answer.
+pub(crate) type Permit = crate::queue::Permit<LockGuard, Asking>;
+
+type Request = Pin<Box<dyn Future<Output = Result<Option<Grant>>> + Send>>;
+
+/// A request for a lock that is under way. Whoever waits for it may give it to another task to go on with.
+pub(crate) struct Asking {
+    /// Dropped before the claim is undone.
+    request: Request,
+    pending: Pending,
+    permit: Option<Permit>,
+}
+
+/// What became of it.
+pub(crate) enum Outcome {
+    Granted(LockGuard),
+    Busy,
+    /// Granted, but over before we knew.
+    TooLate,
+    TimedOut,
+    Failed(Error),
+}
+
+enum Answer {
+    Of(Result<Option<Grant>>),
+    Closed,
+    TimedOut,
+}
+
+impl Asking {
+    pub(crate) fn begin(core: &Arc<Core>, claim: Claim, waits: bool, permit: Option<Permit>) -> Self {
+        let pending = Pending::arm(core, claim.clone());
+        let backend = Arc::clone(&core.backend);
+        let request = Box::pin(async move {
+            if waits { backend.lock(&claim).await.map(Some) } else { backend.try_lock(&claim).await }
+        });
+        Self { request, pending, permit }
+    }
+
+    /// Waits for the answer. Dropped before that, the next task in line goes on with it; if there is none, it is undone.
+    pub(crate) async fn answer(
+        self,
+        deadline: Option<Instant>,
+        options: &LockOptions,
+        owner: Option<&Owner>,
+    ) -> Outcome {
+        let core = Arc::clone(&self.pending.core);
+        let mut passing = PassOn { asking: Some(self), options };
+        let asking = passing.asking.as_mut().expect("just put in");
+        let answer = tokio::select! {
+            biased;
+            answer = &mut asking.request => Answer::Of(answer),
+            () = core.closed.cancelled() => Answer::Closed,
+            () = sleep_until(&*core.clock, deadline) => Answer::TimedOut,
+        };
+        let answer = match answer {
+            Answer::Of(answer) => answer,
+            Answer::Closed => return Outcome::Failed(closed()),
+            Answer::TimedOut => {
+                if let Some(asking) = passing.pass() {
+                    asking.give_up().await;
+                }
+                return Outcome::TimedOut;
+            }
+        };
+        let Some(Self { mut pending, permit, request }) = passing.asking.take() else { return Outcome::Busy };
+        drop(request);
+        match answer {
+            Ok(Some(grant)) => {
+                pending.armed = false;
+                // Until the end of this function it counts as under way: a shutdown meanwhile waits.
+                match core.guard(pending.claim.clone(), grant, options, owner, permit) {
+                    Ok(guard) => Outcome::Granted(guard),
+                    Err(over) => {
+                        let released = over.unlock().await;
+                        tracing::debug!(?released, "granted too late");
+                        Outcome::TooLate
+                    }
+                }
+            }
+            Ok(None) => {
+                pending.armed = false;
+                Outcome::Busy
+            }
+            Err(error) => {
+                if let Some(permit) = permit {
+                    permit.failed();
+                }
+                if error.is_refused() {
+                    pending.armed = false;
+                } else {
+                    pending.undo().await;
+                }
+                Outcome::Failed(error)
+            }
+        }
+    }
+
+    /// Undoes whatever the store did, and lets the next one ask.
+    async fn give_up(self) {
+        let Self { request, pending, permit } = self;
+        drop(request);
+        drop(permit);
+        pending.undo().await;
+    }
+
+    fn name(&self) -> &LockName {
+        &self.pending.claim.name
+    }
+}
+
+/// An acquisition that passes to the next in line when it is dropped.
+struct PassOn<'a> {
+    asking: Option<Asking>,
+    options: &'a LockOptions,
+}
+
+impl PassOn<'_> {
+    /// Gives it to the next. Gives it back if there is none, or if it is not what the others wait for.
+    fn pass(&mut self) -> Option<Asking> {
+        let asking = self.asking.take()?;
+        let core = Arc::clone(&asking.pending.core);
+        if asking.permit.is_none() || core.is_closed() {
+            return Some(asking);
+        }
+        let name = asking.name().clone();
+        core.queue.pass_on(&name, self.options, asking)
+    }
+}
+
+impl Drop for PassOn<'_> {
+    fn drop(&mut self) {
+        drop(self.pass());
+    }
+}
+
+/// A claim about which the store may have heard. Armed before the first byte leaves: dropped while it is, it goes to the
+/// janitor.
+struct Pending {
+    core: Arc<Core>,
+    claim: Claim,
+    armed: bool,
+}
+
+impl Pending {
+    fn arm(core: &Arc<Core>, claim: Claim) -> Self {
+        core.begin();
+        Self { core: Arc::clone(core), claim, armed: true }
+    }
+
+    /// Undoes whatever the store did: here if it answers soon, else in the background.
+    async fn undo(mut self) {
+        let late = self.core.clock.now() + FAREWELL;
+        let undone = tokio::select! {
+            biased;
+            answer = self.core.backend.unlock(&self.claim) => answer.is_ok(),
+            () = self.core.clock.sleep_until(late) => false,
+        };
+        self.armed = !undone;
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if self.armed {
+            self.core.janitor.release(self.claim.clone());
+        }
+        self.core.settle();
+    }
+}

@@ -1,0 +1,114 @@
+//! Makes connections: the socket, TLS over it, and the login.
+
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use lock_core::{Error, ErrorKind, Result};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, RedisConnectionInfo};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::task::JoinHandle;
+
+use crate::address::Address;
+use crate::error::of_connecting;
+use crate::tls::Tls;
+
+/// After so long without an answer to anything, the kernel takes a connection for dead.
+const DEAD: Duration = Duration::from_secs(10);
+
+/// Asks several at once, each in bounded time, and ends as soon as more than half have answered. With no answer at all it is an
+/// error: a refusal, if there was one, since that says more than that somebody cannot be reached.
+pub(crate) async fn majority<T, F>(asked: impl Iterator<Item = F>, limit: Duration) -> Result<Vec<T>>
+where
+    F: Future<Output = Result<T>>,
+{
+    let late =
+        |_| Error::new(ErrorKind::Unavailable, "nobody who knows the servers answers in time; look whether they run");
+    let bounded = |ask| async move { tokio::time::timeout(limit, ask).await.map_err(late)? };
+    let mut asked: FuturesUnordered<_> = asked.map(bounded).collect();
+    let all = asked.len();
+    let (mut answers, mut failed) = (Vec::new(), None);
+    while answers.len() <= all / 2
+        && let Some(answer) = asked.next().await
+    {
+        match answer {
+            Ok(answer) => answers.push(answer),
+            Err(error) if failed.is_none() || error.kind() == ErrorKind::Refused => failed = Some(error),
+            Err(_) => {}
+        }
+    }
+    match failed {
+        Some(error) if answers.is_empty() => Err(error),
+        _ => Ok(answers),
+    }
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+pub(crate) struct Dialer {
+    pub(crate) tls: Option<Tls>,
+    /// The bound of connecting, and of each request.
+    pub(crate) timeout: Duration,
+}
+
+/// A connection to one server. Dropping it closes it.
+pub(crate) struct Wire {
+    pub(crate) connection: MultiplexedConnection,
+    driver: JoinHandle<()>,
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl Dialer {
+    /// Connects and logs in. Nothing was asked yet should it fail.
+    pub(crate) async fn dial(
+        &self,
+        address: &Address,
+        login: &RedisConnectionInfo,
+        config: AsyncConnectionConfig,
+    ) -> Result<Wire> {
+        let config = config.set_response_timeout(Some(self.timeout));
+        let dial = async {
+            let stream = self.stream(address).await?;
+            let made = MultiplexedConnection::new_with_config(login, stream, config).await;
+            made.map_err(|error| of_connecting(address, error))
+        };
+        let late = |_| {
+            let tls = if self.tls.is_some() { ", and that it speaks TLS" } else { "" };
+            let message = format!("no connection to the server {address} in time; look whether it runs{tls}");
+            Error::new(ErrorKind::Unavailable, message)
+        };
+        let (connection, driver) = tokio::time::timeout(self.timeout, dial).await.map_err(late)??;
+        Ok(Wire { connection, driver: tokio::spawn(driver) })
+    }
+
+    async fn stream(&self, address: &Address) -> Result<Box<dyn Stream>> {
+        let (host, port) = match address {
+            Address::Unix(path) => {
+                let stream = UnixStream::connect(path).await;
+                return Ok(Box::new(stream.map_err(|error| of_connecting(address, error.into()))?));
+            }
+            Address::Tcp(host, port) => (host, *port),
+        };
+        let stream = TcpStream::connect((host.as_str(), port)).await.and_then(|stream| {
+            let socket = socket2::SockRef::from(&stream);
+            socket.set_tcp_nodelay(true)?;
+            socket.set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(DEAD / 2).with_interval(DEAD / 4))?;
+            #[cfg(target_os = "linux")]
+            socket.set_tcp_user_timeout(Some(DEAD))?;
+            Ok(stream)
+        });
+        let stream = stream.map_err(|error| of_connecting(address, error.into()))?;
+        match &self.tls {
+            None => Ok(Box::new(stream)),
+            Some(tls) => Ok(Box::new(tls.secure(stream, host, address).await?)),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Where the locks are: on one server, or on the primaries of a cluster.
+
+use std::fmt;
+use std::sync::Arc;
+
+use lock_core::{Error, ErrorKind, Result};
+
+use crate::cluster::Cluster;
+use crate::connection::{Again, Answer, Connection, Failure};
+use crate::scripts::Script;
+use crate::slots::slot;
+
+/// So often a request follows a slot that moves.
+const MOVES: usize = 3;
+
+pub(crate) enum Servers {
+    One(Arc<Connection>),
+    Cluster(Cluster),
+}
+
+impl fmt::Display for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(connection) => write!(f, "{}", connection.target),
+            Self::Cluster(cluster) => write!(f, "{cluster}"),
+        }
+    }
+}
+
+impl Servers {
+    /// Runs a script where its first key is.
+    pub(crate) async fn run(
+        &self,
+        script: &Script,
+        keys: &[&str],
+        arguments: &[&[u8]],
+        again: Again,
+    ) -> Result<Answer> {
+        let cluster = match self {
+            Self::One(connection) => {
+                return connection.run(script, keys, arguments, again).await.map_err(Failure::into_error);
+            }
+            Self::Cluster(cluster) => cluster,
+        };
+        for _ in 0..MOVES {
+            let (owner, read) = cluster.owner(slot(keys[0])).await?;
+            match owner.run(script, keys, arguments, again).await {
+                // In neither case anything was done.
+                Err(failure @ (Failure::Moved(_) | Failure::NoLink(_))) => {
+                    // It fails where nobody can be asked: then this is the error that counts.
+                    let known = cluster.refresh(read).await.is_ok();
+                    let moved = known && !Arc::ptr_eq(&cluster.owner(slot(keys[0])).await?.0, &owner);
+                    if !moved && !matches!(failure, Failure::Moved(_)) {
+                        return Err(failure.into_error());
+                    }
+                }
+                answer => return answer.map_err(Failure::into_error),
+            }
+        }
+        let message = format!("the slot of {:?} is being moved from node to node; try again", keys[0]);
+        Err(Error::new(ErrorKind::Unavailable, message))
+    }
+
+    /// A connection to each server that keeps locks.
+    pub(crate) async fn all(&self) -> Result<Vec<Arc<Connection>>> {
+        match self {
+            Self::One(connection) => Ok(vec![Arc::clone(connection)]),
+            Self::Cluster(cluster) => cluster.primaries().await,
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        match self {
+            Self::One(connection) => connection.close(),
+            Self::Cluster(cluster) => cluster.close(),
+        }
+    }
+}

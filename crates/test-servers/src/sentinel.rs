@@ -1,0 +1,79 @@
+//! Sentinels.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::RedisServer;
+use crate::redis::{answers, ask, end, free_port, wait_for};
+
+/// Three Redis Sentinels that watch over a primary, which they call `main`. Dropping it kills them.
+#[derive(Debug)]
+pub struct Sentinels {
+    _folder: TempDir,
+    sentinels: Vec<(u16, Child)>,
+}
+
+impl Sentinels {
+    /// Starts them, and waits until they know each other, the primary, and so many replicas.
+    pub fn start(primary: &RedisServer, replicas: usize) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let sentinels = (0..3).map(|number| start(&folder.path().join(number.to_string()), primary)).collect();
+        let this = Self { _folder: folder, sentinels };
+        wait_for("the sentinels know each other and the replicas", || {
+            this.sentinels.iter().all(|(port, _)| {
+                let all = ask(*port, "SENTINEL CKQUORUM main").is_some_and(|answer| answer.contains("OK 3 usable"));
+                let known = ask(*port, "SENTINEL REPLICAS main").unwrap_or_default();
+                all && known.matches("runid\r\n$40").count() == replicas
+            })
+        });
+        this
+    }
+
+    /// Where they listen.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.sentinels.iter().map(|(port, _)| (Ipv4Addr::LOCALHOST, *port).into()).collect()
+    }
+
+    /// The URL of the locks on the primary that they name.
+    pub fn url(&self) -> String {
+        let addresses: Vec<_> = self.addresses().iter().map(ToString::to_string).collect();
+        format!("redis+sentinel://{}/main", addresses.join(","))
+    }
+
+    /// `kill -9` for the first of them.
+    pub fn kill_one(&mut self) {
+        end(&mut self.sentinels[0].1);
+    }
+}
+
+impl Drop for Sentinels {
+    fn drop(&mut self) {
+        self.sentinels.iter_mut().for_each(|(_, child)| end(child));
+    }
+}
+
+fn start(folder: &Path, primary: &RedisServer) -> (u16, Child) {
+    std::fs::create_dir(folder).expect("a folder");
+    let config = folder.join("sentinel.conf");
+    // Another process may take a port between our finding it free and the server's taking it.
+    for _ in 0..20 {
+        let (port, of_primary) = (free_port(), primary.address().port());
+        let text = format!(
+            "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor main 127.0.0.1 {of_primary} 2\n\
+             sentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 5000\n",
+            folder.display()
+        );
+        std::fs::write(&config, text).expect("a file");
+        let mut command = Command::new("redis-server");
+        command.arg(&config).arg("--sentinel").stdin(Stdio::null()).stdout(Stdio::null());
+        let mut child = command.spawn().expect("redis-server is installed (Debian's package redis-server)");
+        if answers(&mut child, port) {
+            return (port, child);
+        }
+        end(&mut child);
+    }
+    panic!("redis-server does not start as a sentinel");
+}
