@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use lock_bench::{contended, etcd, memory, queue, redis, sqlite};
+use lock_bench::{contended, etcd, kept, memory, queue, redis, sqlite};
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -28,7 +28,10 @@ fn main() -> ExitCode {
         figures.push(sqlite::contended(folder.path(), 5, second * 4));
     }
     if wanted("memory-kept") {
-        figures.push(runtime.block_on(memory::kept(10_000, 3)));
+        figures.push(runtime.block_on(kept::memory(10_000, 3)));
+    }
+    if wanted("redis-kept") {
+        figures.extend(runtime.block_on(kept::redis(10_000, 3)));
     }
     if wanted("redis-uncontended") {
         figures.extend(runtime.block_on(redis::uncontended(7, second)));
@@ -47,6 +50,12 @@ fn main() -> ExitCode {
     }
     if wanted("redis-queue-many-names") {
         figures.push(threads.block_on(queue::many_names(15, second)));
+    }
+    if wanted("every-store-queue") {
+        figures.extend(threads.block_on(queue::every_store(folder.path(), 5, second)));
+    }
+    if wanted("redis-queue-another-process") {
+        figures.push(threads.block_on(queue::another_process(5, second * 2)));
     }
     if wanted("redis-contended") {
         figures.extend(runtime.block_on(redis::contended(5, second * 2)));

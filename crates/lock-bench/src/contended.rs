@@ -12,6 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::etcd::Service;
 use crate::peers::{Baton, Flock, Ours, Peer, Rslock};
+use crate::tasks::jain;
 
 /// The first argument of a worker process.
 pub const WORKER: &str = "--worker";
@@ -69,21 +70,10 @@ type Turn = [u64; 3];
 /// Runs the processes, on a lock of this kind at this place: a path or a URL.
 pub(crate) fn run(kind: &str, place: impl AsRef<Path>, load: Load) -> Round {
     let start = now() + 300_000_000;
-    let program = std::env::current_exe().expect("this program has a path");
-    let spawn = |_| -> Child {
-        let mut worker = Command::new(&program);
-        worker.arg(WORKER).arg(kind).arg(place.as_ref()).args([
-            start.to_string(),
-            (start + load.during.as_nanos() as u64).to_string(),
-            load.pause.as_nanos().to_string(),
-        ]);
-        worker.stdout(Stdio::piped()).spawn().expect("this program can be started")
-    };
-    let workers: Vec<_> = (0..PROCESSES).map(spawn).collect();
+    let workers: Vec<_> = (0..PROCESSES).map(|_| spawn(kind, place.as_ref(), load, start)).collect();
     let turns: Vec<Vec<Turn>> = workers.into_iter().map(turns_of).collect();
     let counts: Vec<f64> = turns.iter().map(|turns| turns.len() as f64).collect();
-    let sum: f64 = counts.iter().sum();
-    let fairness = sum * sum / (counts.len() as f64 * counts.iter().map(|count| count * count).sum::<f64>());
+    let fairness = jain(&counts);
     let mut all: Vec<Turn> = turns.into_iter().flatten().collect();
     all.sort_by_key(|turn| turn[1]);
     let mut hand_offs = Vec::new();
@@ -98,9 +88,36 @@ pub(crate) fn run(kind: &str, place: impl AsRef<Path>, load: Load) -> Round {
     let longest_wait = all.iter().map(|turn| Duration::from_nanos(turn[1] - turn[0])).max().unwrap_or_default();
     let seconds = load.during.as_secs_f64();
     let hand_off_rate = hand_offs.len() as f64 / seconds;
-    let round = Round { rate: sum / seconds, hand_offs, hand_off_rate, fairness, longest_wait };
+    let round = Round { rate: all.len() as f64 / seconds, hand_offs, hand_off_rate, fairness, longest_wait };
     println!("    {kind}: {round}");
     round
+}
+
+/// A process beside this one that takes turns at once.
+pub(crate) struct Another(Child);
+
+impl Another {
+    pub(crate) fn start(kind: &str, place: impl AsRef<Path>, load: Load) -> Self {
+        Self(spawn(kind, place.as_ref(), load, now()))
+    }
+
+    /// How long it waited for each of its turns, sorted. Blocks until it is done.
+    pub(crate) fn waits(self) -> Vec<Duration> {
+        let turns = turns_of(self.0);
+        let mut waits: Vec<_> = turns.iter().map(|turn| Duration::from_nanos(turn[1] - turn[0])).collect();
+        waits.sort();
+        waits
+    }
+}
+
+fn spawn(kind: &str, place: &Path, load: Load, start: u64) -> Child {
+    let mut worker = Command::new(std::env::current_exe().expect("this program has a path"));
+    worker.arg(WORKER).arg(kind).arg(place).args([
+        start.to_string(),
+        (start + load.during.as_nanos() as u64).to_string(),
+        load.pause.as_nanos().to_string(),
+    ]);
+    worker.stdout(Stdio::piped()).spawn().expect("this program can be started")
 }
 
 fn turns_of(mut worker: Child) -> Vec<Turn> {

@@ -5,11 +5,13 @@
 
 pub mod contended;
 pub mod etcd;
+pub mod kept;
 pub mod memory;
 mod peers;
 pub mod queue;
 pub mod redis;
 pub mod sqlite;
+mod tasks;
 
 use std::time::{Duration, Instant};
 

@@ -2,25 +2,22 @@
 //! that passes from task to task while one lock in the store is kept.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use lock_core::{Locks, Unlocked};
 use lock_redis::RedisLock;
+use lock_sql::SqliteLock;
 use test_servers::RedisServer;
 use tokio::sync::oneshot;
 
 use crate::Figure;
+use crate::contended::{Another, Load};
+use crate::peers::NAME;
+use crate::tasks::{Run, run};
 
 const TASKS: usize = 64;
-
-/// The rate of tasks that work for some time, and how evenly they got their turns.
-struct Run {
-    rate: f64,
-    jain: f64,
-    /// The middle time from wanting the lock to having it, in microseconds, and the one that a hundredth exceeds.
-    waits: (f64, f64),
-}
 
 /// 64 tasks on one name, with an empty section.
 pub async fn one_name(rounds: usize, each: Duration) -> [Figure; 3] {
@@ -29,7 +26,7 @@ pub async fn one_name(rounds: usize, each: Duration) -> [Figure; 3] {
     let (mut to_tokio, mut to_baton, mut jain) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         let mutex = Arc::new(tokio::sync::Mutex::new(()));
-        let tokio = run(each, move || {
+        let tokio = run(TASKS, each, move |_| {
             let mutex = Arc::clone(&mutex);
             async move {
                 let _held = mutex.lock().await;
@@ -39,7 +36,7 @@ pub async fn one_name(rounds: usize, each: Duration) -> [Figure; 3] {
         let tokio = tokio.await;
         let kept = locks.mutex("kept").lock().await.expect("free");
         let baton = Arc::new(Baton::default());
-        let baton = run(each, move || {
+        let baton = run(TASKS, each, move |_| {
             let baton = Arc::clone(&baton);
             async move {
                 baton.take().await;
@@ -50,26 +47,18 @@ pub async fn one_name(rounds: usize, each: Duration) -> [Figure; 3] {
         });
         let baton = baton.await;
         kept.unlock().await.expect("held");
-        let mutex = locks.mutex("one");
-        let ours = run(each, move || {
-            let mutex = mutex.clone();
-            async move {
-                let held = mutex.lock().await.expect("free at times");
-                let taken = Instant::now();
-                assert_eq!(held.unlock().await.expect("answered"), Unlocked::Released);
-                taken
-            }
-        });
-        let ours = ours.await;
+        let ours = contend(&locks, "one", each).await;
         for (what, run) in [("tokio::sync::Mutex", &tokio), ("bare baton", &baton), ("ours", &ours)] {
             println!(
                 "    {TASKS} tasks, one name: {:.0}/s, waits {:.0} us, p99 {:.0} us ({what})",
-                run.rate, run.waits.0, run.waits.1
+                run.rate,
+                run.at(0.5).as_secs_f64() * 1e6,
+                run.at(0.99).as_secs_f64() * 1e6
             );
         }
         to_tokio.push(ours.rate / tokio.rate);
         to_baton.push(ours.rate / baton.rate);
-        jain.push(ours.jain);
+        jain.push(ours.fairness);
     }
     [
         Figure::at_least("redis: 64 tasks on one name, rate / tokio::sync::Mutex", to_tokio, 0.2),
@@ -87,17 +76,13 @@ pub async fn many_names(rounds: usize, each: Duration) -> Figure {
         let mut rates = [0.0; 2];
         // In turns, so that neither is always the first.
         for fair in [round % 2 == 0, round % 2 != 0] {
-            let names = Arc::new(Mutex::new((0..TASKS).collect::<Vec<_>>()));
             let locks = locks.clone();
-            let run = run(each, move || {
-                let mine = names.lock().expect("no panic").pop().expect("a name for each");
-                let mutex = locks.mutex(&mine.to_string()).fair(fair);
-                let names = Arc::clone(&names);
+            let run = run(TASKS, each, move |task| {
+                let mutex = locks.mutex(&task.to_string()).fair(fair);
                 async move {
                     let held = mutex.lock().await.expect("free");
                     let taken = Instant::now();
                     held.unlock().await.expect("answered");
-                    names.lock().expect("no panic").push(mine);
                     taken
                 }
             });
@@ -107,6 +92,58 @@ pub async fn many_names(rounds: usize, each: Duration) -> Figure {
         ratios.push(rates[0] / rates[1]);
     }
     Figure::at_least("redis: 64 names, rate / without the queue", ratios, 0.97)
+}
+
+/// How long another process waits for the lock while 64 tasks of this one pass it round: by default 10 ms for each grant.
+pub async fn another_process(rounds: usize, each: Duration) -> Figure {
+    let server = RedisServer::start();
+    let locks = connect(&server).await;
+    let mut bounds = Vec::new();
+    for _ in 0..rounds {
+        let other = Another::start("redis", server.url(), Load { pause: Duration::ZERO, during: each });
+        // Longer than that, by the time that a process takes to start.
+        let ours = contend(&locks, NAME, each + each / 4).await;
+        let waits = other.waits();
+        let p99 = waits[waits.len() * 99 / 100];
+        println!("    {TASKS} tasks: {:.0}/s; another process: {} turns, p99 {p99:?}", ours.rate, waits.len());
+        bounds.push(p99.as_secs_f64() / 0.010);
+    }
+    Figure::at_most("redis: 64 tasks and another process, p99 of its wait / 10 ms", bounds, 3.0)
+}
+
+/// 64 tasks on one name, over each other store against Redis: the queue is the same.
+pub async fn every_store(folder: &Path, rounds: usize, each: Duration) -> Vec<Figure> {
+    let server = RedisServer::start();
+    let redis = connect(&server).await;
+    let file = folder.join("queue.db");
+    let sqlite = SqliteLock::open(&file, "bench").await.expect("a file");
+    let mut figures = Vec::new();
+    for (store, locks) in [("sqlite", Locks::new(Arc::new(sqlite)))] {
+        let mut ratios = Vec::new();
+        for _ in 0..rounds {
+            let base = contend(&redis, "one", each).await.rate;
+            let ours = contend(&locks, "one", each).await.rate;
+            println!("    {TASKS} tasks, one name: {store} {ours:.0}/s, redis {base:.0}/s");
+            ratios.push(ours / base);
+        }
+        figures.push(Figure::at_least(format!("{store}: {TASKS} tasks on one name, rate / redis"), ratios, 0.1));
+    }
+    figures
+}
+
+/// 64 tasks on one name, with an empty section.
+async fn contend(locks: &Locks, name: &str, during: Duration) -> Run {
+    let mutex = locks.mutex(name);
+    let run = run(TASKS, during, move |_| {
+        let mutex = mutex.clone();
+        async move {
+            let held = mutex.lock().await.expect("free at times");
+            let taken = Instant::now();
+            assert_eq!(held.unlock().await.expect("answered"), Unlocked::Released);
+            taken
+        }
+    });
+    run.await
 }
 
 async fn connect(server: &RedisServer) -> Locks {
@@ -139,37 +176,4 @@ impl Baton {
             None => state.0 = false,
         }
     }
-}
-
-async fn run<F>(during: Duration, cycle: impl Fn() -> F + Clone + Send + 'static) -> Run
-where
-    F: Future<Output = Instant> + Send,
-{
-    let start = Instant::now();
-    let tasks: Vec<_> = (0..TASKS)
-        .map(|_| {
-            let cycle = cycle.clone();
-            tokio::spawn(async move {
-                let mut waits = Vec::new();
-                loop {
-                    let wanted = Instant::now();
-                    if wanted - start >= during {
-                        return waits;
-                    }
-                    waits.push(cycle().await - wanted);
-                }
-            })
-        })
-        .collect();
-    let (mut turns, mut waits) = (Vec::new(), Vec::new());
-    for task in tasks {
-        let its = task.await.expect("no panic");
-        turns.push(its.len() as f64);
-        waits.extend(its);
-    }
-    let took = start.elapsed().as_secs_f64();
-    let (sum, squares): (f64, f64) = (turns.iter().sum(), turns.iter().map(|turn| turn * turn).sum());
-    waits.sort_unstable();
-    let at = |share: usize| waits[waits.len() * share / 100].as_secs_f64() * 1e6;
-    Run { rate: sum / took, jain: sum * sum / (squares * turns.len() as f64), waits: (at(50), at(99)) }
 }

@@ -12,27 +12,10 @@ use test_servers::RedisServer;
 
 use crate::contended::{self, Load};
 use crate::peers::{Baton, LEASE, bare_connection};
+use crate::tasks::run;
 use crate::{Figure, PAUSE};
 
 const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
-
-/// What is measured: all rounds of one kind of cycle.
-#[derive(Default)]
-struct Run {
-    times: Vec<Duration>,
-    took: Duration,
-}
-
-impl Run {
-    fn middle(mut self) -> f64 {
-        let at = self.times.len() / 2;
-        self.times.select_nth_unstable(at).1.as_secs_f64()
-    }
-
-    fn rate(&self) -> f64 {
-        self.times.len() as f64 / self.took.as_secs_f64()
-    }
-}
 
 /// One task, the median cycle per bare one; and 64 tasks on 64 names, in cycles per bare one.
 pub async fn uncontended(rounds: usize, each: Duration) -> [Figure; 2] {
@@ -46,10 +29,10 @@ pub async fn uncontended(rounds: usize, each: Duration) -> [Figure; 2] {
             let (bare, release, lock) = (bare.clone(), Arc::clone(&release), Arc::clone(&lock));
             let base = run(tasks, each, move |task| bare_cycle(bare.clone(), Arc::clone(&release), task)).await;
             let ours = run(tasks, each, move |task| our_cycle(Arc::clone(&lock), task)).await;
-            println!("    redis, {tasks} tasks: {:.0} cycles/s, bare pair {:.0} cycles/s", ours.rate(), base.rate());
+            println!("    redis, {tasks} tasks: {:.0} cycles/s, bare pair {:.0} cycles/s", ours.rate, base.rate);
             match tasks {
-                1 => times.push(ours.middle() / base.middle()),
-                _ => rates.push(ours.rate() / base.rate()),
+                1 => times.push(ours.at(0.5).as_secs_f64() / base.at(0.5).as_secs_f64()),
+                _ => rates.push(ours.rate / base.rate),
             }
         }
     }
@@ -92,7 +75,7 @@ pub async fn contended(rounds: usize, during: Duration) -> [Figure; 6] {
 }
 
 /// How many scripts the server has run.
-async fn requests(url: &str) -> f64 {
+pub(crate) async fn requests(url: &str) -> f64 {
     let mut bare = bare_connection(url).await;
     let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut bare).await.expect("a server");
     let scripts =
@@ -100,45 +83,19 @@ async fn requests(url: &str) -> f64 {
     scripts.map(|calls| calls.parse::<f64>().expect("a number")).sum()
 }
 
-async fn our_cycle(lock: Arc<RedisLock>, task: usize) {
+async fn our_cycle(lock: Arc<RedisLock>, task: usize) -> Instant {
     let name = LockName::new(&task.to_string()).expect("a name");
     let claim = Claim::new(name, OwnerId::from_store(&format!("bench@host:1#{task}")), LEASE);
     lock.lock(&claim).await.expect("free");
     lock.unlock(&claim).await.expect("held");
+    Instant::now()
 }
 
-async fn bare_cycle(mut bare: MultiplexedConnection, release: Arc<Script>, task: usize) {
+async fn bare_cycle(mut bare: MultiplexedConnection, release: Arc<Script>, task: usize) -> Instant {
     let (key, owner) = (format!("bare:{task}"), format!("bench@host:1#{task}"));
     let mut set = redis::cmd("SET");
     set.arg(&key).arg(&owner).arg("NX").arg("PX").arg(60_000).exec_async(&mut bare).await.expect("free");
     let released: i64 = release.key(&key).arg(&owner).invoke_async(&mut bare).await.expect("held");
     assert_eq!(released, 1);
-}
-
-/// Runs cycles in so many tasks, for this long.
-async fn run<F>(tasks: usize, during: Duration, cycle: impl Fn(usize) -> F + Clone + Send + 'static) -> Run
-where
-    F: Future<Output = ()> + Send,
-{
-    let start = Instant::now();
-    let running: Vec<_> = (0..tasks)
-        .map(|task| {
-            let cycle = cycle.clone();
-            tokio::spawn(async move {
-                let mut times = Vec::new();
-                while start.elapsed() < during {
-                    let begun = Instant::now();
-                    cycle(task).await;
-                    times.push(begun.elapsed());
-                }
-                times
-            })
-        })
-        .collect();
-    let mut all = Run::default();
-    for task in running {
-        all.times.extend(task.await.expect("no panic"));
-    }
-    all.took = start.elapsed();
-    all
+    Instant::now()
 }

@@ -14,7 +14,7 @@ use crate::hold::{End, Hold};
 use crate::janitor::Janitor;
 use crate::keeper::Keeper;
 use crate::mutex::{Queue, closed};
-use crate::options::LockOptions;
+use crate::options::{LockOptions, setters};
 use crate::telemetry::Telemetry;
 use crate::{
     Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Lease, ListQuery, LockGuard,
@@ -350,41 +350,7 @@ impl LocksBuilder {
         self
     }
 
-    /// See [`Mutex::lease`].
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.options.lease = lease;
-        self
-    }
-
-    /// See [`Mutex::wait`].
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.options.wait = Some(wait);
-        self
-    }
-
-    /// See [`Mutex::max_hold`].
-    pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.options.max_hold = Some(max_hold);
-        self
-    }
-
-    /// See [`Mutex::fair`].
-    pub fn fair(mut self, fair: bool) -> Self {
-        self.options.fair = fair;
-        self
-    }
-
-    /// See [`Mutex::hand_overs`].
-    pub fn hand_overs(mut self, times: u8) -> Self {
-        self.options.hand_overs = times;
-        self
-    }
-
-    /// See [`Mutex::hand_over_for`].
-    pub fn hand_over_for(mut self, time: Duration) -> Self {
-        self.options.hand_over_for = time;
-        self
-    }
+    setters!();
 
     /// Checks the choices.
     ///

@@ -1,6 +1,9 @@
 //! Models of the queue and of a hold's states, run under many orders of their threads.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use shuttle::future::{block_on, spawn, yield_now};
@@ -59,19 +62,15 @@ impl World {
     /// Comes for the lock; `patience` is how often it lets others go first before it gives up.
     async fn acquire(self: &Arc<Self>, options: LockOptions, patience: Option<usize>) -> Option<Guard> {
         let wish = Wish { options: &options, owner: None, waits: true };
-        match self.queue.enter(&name(), wish) {
+        let name = name();
+        match self.queue.enter(&name, wish) {
             Entry::Ask(permit) => self.ask(options, permit, patience).await,
-            Entry::Wait(mut told) => {
-                if let Some(patience) = patience {
-                    for _ in 0..patience {
-                        yield_now().await;
-                        if let Ok(turn) = told.try_recv() {
-                            return self.take(turn, options).await;
-                        }
-                    }
-                    return None;
-                }
-                self.take(told.await.expect("nobody is sent away"), options).await
+            Entry::Wait(place) => {
+                let turn = match patience {
+                    Some(patience) => polled(place.turn(), patience).await?,
+                    None => place.turn().await,
+                };
+                self.take(turn.expect("nobody is sent away"), options).await
             }
             Entry::Again(_) | Entry::Busy => unreachable!("no owner, and it waits"),
         }
@@ -128,9 +127,21 @@ impl World {
     }
 
     fn is_at_rest(&self) {
-        assert_eq!(format!("{:?}", self.queue), "Queue { names: 0 }");
+        assert_eq!(format!("{:?}", self.queue), "Queue { names: 0, waiting: 0 }");
         assert!(!self.store.lock().unwrap().1);
     }
+}
+
+/// What comes of it within so many polls; after them it is dropped.
+async fn polled<T>(future: impl Future<Output = T>, times: usize) -> Option<T> {
+    let mut future = pin!(future);
+    for _ in 0..times {
+        if let Poll::Ready(output) = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await {
+            return Some(output);
+        }
+        yield_now().await;
+    }
+    None
 }
 
 fn name() -> LockName {
@@ -175,6 +186,32 @@ fn everybody_has_a_turn_and_nobody_two() {
             ORDERS,
         );
     }
+}
+
+/// While somebody holds the lock for long, those who came and gave up are not remembered.
+#[test]
+fn who_gives_up_leaves_nothing() {
+    shuttle::check_random(
+        || {
+            let world = World::new();
+            let held = block_on(world.acquire(options(255), None)).unwrap();
+            let tasks: Vec<_> = (0..3)
+                .map(|patience| {
+                    let world = Arc::clone(&world);
+                    spawn(async move { assert!(world.acquire(options(255), Some(patience)).await.is_none()) })
+                })
+                .collect();
+            block_on(async {
+                for task in tasks {
+                    task.await.unwrap();
+                }
+            });
+            assert_eq!(format!("{:?}", world.queue), "Queue { names: 1, waiting: 0 }");
+            drop(held);
+            world.is_at_rest();
+        },
+        ORDERS,
+    );
 }
 
 /// A hold is lost while its holder is about to pass it on, or does not notice, and others wait: no waiter is forgotten.

@@ -4,14 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use tracing::Instrument;
 use tracing::field::Empty;
 
 use crate::asking::{Asking, Outcome, Permit};
 use crate::keeper::sleep_until;
 use crate::locks::Core;
-use crate::options::LockOptions;
+use crate::options::{LockOptions, setters};
 use crate::queue::{Entry, Wish};
 use crate::telemetry::Began;
 use crate::{Error, ErrorKind, Holder, Instant, Lease, LockGuard, LockName, Owner, Result, Unlocked};
@@ -20,6 +19,7 @@ use crate::{Error, ErrorKind, Holder, Instant, Lease, LockGuard, LockName, Owner
 pub(crate) type Queue = crate::queue::Queue<LockGuard, Asking>;
 
 type Turn = crate::queue::Turn<LockGuard, Asking>;
+type Place<'a> = crate::queue::Place<'a, LockGuard, Asking>;
 
 /// How much longer than its wait an acquisition may take to leave the queue and to ask who holds the lock. After that
 /// the background takes over.
@@ -47,51 +47,11 @@ impl Mutex {
         Self { core, name: name.map_err(|error| error.message().to_owned()), options, owner: None }
     }
 
-    /// How long the store keeps the lock for a holder that it does not hear of: the time after which a crashed holder's
-    /// lock is free, and the longest outage that a hold survives. It is renewed at a third.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.options.lease = lease;
-        self
-    }
-
-    /// How long an acquisition may take in all: connection, pool and queue. With zero, [`Mutex::lock`] tries once.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.options.wait = Some(wait);
-        self
-    }
+    setters!();
 
     /// Take the lock for a fixed time instead: it is never renewed, and lost when the time is up.
     pub fn hold_for(mut self, hold: Duration) -> Self {
         self.options.hold_for = Some(hold);
-        self
-    }
-
-    /// Renew no longer than this in all: then the lock is lost. A bound for sections that hang.
-    pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.options.max_hold = Some(max_hold);
-        self
-    }
-
-    /// First come, first served across processes, also where that costs speed: each acquisition stands in the store's
-    /// line itself, and none is handed over inside the process.
-    pub fn fair(mut self, fair: bool) -> Self {
-        self.options.fair = fair;
-        self
-    }
-
-    /// How often a grant of the store may pass from task to task of this process before other processes get their turn:
-    /// at most 255, the default; 0 switches it off.
-    ///
-    /// Only acquisitions with the same options share a grant, and none with [`Mutex::hold_for`].
-    pub fn hand_overs(mut self, times: u8) -> Self {
-        self.options.hand_overs = times;
-        self
-    }
-
-    /// How long after the store's grant it may still be passed on: 10 ms by default. Other processes wait that much
-    /// longer, and one section.
-    pub fn hand_over_for(mut self, time: Duration) -> Self {
-        self.options.hand_over_for = time;
         self
     }
 
@@ -204,7 +164,7 @@ impl Mutex {
                 Entry::Again(lease) => return Ok(Some(LockGuard::new(lease, Arc::clone(core)))),
                 Entry::Busy => return Ok(None),
                 Entry::Ask(permit) => self.asking(name, waits, permit),
-                Entry::Wait(told) => match self.stand_in_line(told, deadline).await? {
+                Entry::Wait(place) => match self.stand_in_line(place, deadline).await? {
                     Turn::Held(guard) if guard.is_held() => return Ok(Some(guard)),
                     // This process was paused. It comes again, with what is left of its wait.
                     Turn::Held(_) => continue,
@@ -228,11 +188,11 @@ impl Mutex {
     }
 
     /// Waits for its turn in the process.
-    async fn stand_in_line(&self, told: oneshot::Receiver<Turn>, deadline: Option<Instant>) -> Result<Turn> {
+    async fn stand_in_line(&self, place: Place<'_>, deadline: Option<Instant>) -> Result<Turn> {
         tokio::select! {
             biased;
             // Sent away without a word: that is a shutdown.
-            turn = told => turn.map_err(|_| self.core.context(closed(), "lock", self.name())),
+            turn = place.turn() => turn.ok_or_else(|| self.core.context(closed(), "lock", self.name())),
             () = sleep_until(&*self.core.clock, deadline) => {
                 Err(self.core.context(self.timed_out().await, "lock", self.name()))
             }

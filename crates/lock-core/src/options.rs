@@ -91,3 +91,52 @@ impl LockOptions {
         Ok(())
     }
 }
+
+/// The choices that [`Mutex`](crate::Mutex) and [`LocksBuilder`](crate::LocksBuilder) share, as methods of both.
+macro_rules! setters {
+    () => {
+        /// How long the store keeps the lock for a holder that it does not hear of: the time after which a crashed
+        /// holder's lock is free, and the longest outage that a hold survives. It is renewed at a third.
+        pub fn lease(mut self, lease: Duration) -> Self {
+            self.options.lease = lease;
+            self
+        }
+
+        /// How long an acquisition may take in all: connection, pool and queue. With zero, [`Mutex::lock`] tries once.
+        pub fn wait(mut self, wait: Duration) -> Self {
+            self.options.wait = Some(wait);
+            self
+        }
+
+        /// Renew no longer than this in all: then the lock is lost. A bound for sections that hang.
+        pub fn max_hold(mut self, max_hold: Duration) -> Self {
+            self.options.max_hold = Some(max_hold);
+            self
+        }
+
+        /// First come, first served across processes, also where that costs speed: each acquisition stands in the
+        /// store's line itself, and none is handed over inside the process.
+        pub fn fair(mut self, fair: bool) -> Self {
+            self.options.fair = fair;
+            self
+        }
+
+        /// How often a grant of the store may pass from task to task of this process before other processes get their
+        /// turn: at most 255, the default; 0 switches it off.
+        ///
+        /// Only acquisitions with the same options share a grant, and none with [`Mutex::hold_for`].
+        pub fn hand_overs(mut self, times: u8) -> Self {
+            self.options.hand_overs = times;
+            self
+        }
+
+        /// How long after the store's grant it may still be passed on: 10 ms by default. Other processes wait that much
+        /// longer, and one section.
+        pub fn hand_over_for(mut self, time: Duration) -> Self {
+            self.options.hand_over_for = time;
+            self
+        }
+    };
+}
+
+pub(crate) use setters;

@@ -1,8 +1,8 @@
 //! The queue in the process: tasks that want one name stand in line here, first come first served. One of them asks the
 //! store; what it got passes from task to task without a request, for a bounded time.
 //!
-//! Whatever is sent to a waiter gives itself back when it is dropped, so a waiter may be cancelled at any moment. Nothing
-//! is sent or dropped while the queue is locked.
+//! Who no longer waits leaves the line at once, and whatever is sent to a waiter gives itself back when it is dropped: so a
+//! waiter may be cancelled at any moment. Nothing is sent or dropped while the queue is locked.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -16,6 +16,10 @@ use crate::sync::{Mutex, MutexGuard, PoisonError};
 use crate::telemetry::{self, Telemetry};
 use crate::{Holder, Lease, LockName, Owner};
 
+mod place;
+
+pub(crate) use place::{Permit, Place};
+
 /// The lines of all names. `G` is a guard, `A` an acquisition that asks the store.
 pub(crate) struct Queue<G, A> {
     lines: Mutex<Lines<G, A>>,
@@ -24,6 +28,8 @@ pub(crate) struct Queue<G, A> {
 
 struct Lines<G, A> {
     of: HashMap<LockName, Line<G, A>>,
+    /// The number of the next who waits: it rises along each line.
+    next: u64,
     /// Nobody waits here any more.
     closed: bool,
 }
@@ -39,7 +45,7 @@ pub(crate) enum Turn<G, A> {
 }
 
 /// What becomes of who comes.
-pub(crate) enum Entry<G, A> {
+pub(crate) enum Entry<'a, G, A> {
     /// Its owner has the lock already.
     Again(Lease),
     /// Another task has the lock, and this one does not wait.
@@ -47,7 +53,7 @@ pub(crate) enum Entry<G, A> {
     /// It asks the store; with a permit the others wait until it got an answer.
     Ask(Option<Permit<G, A>>),
     /// It waits for its turn.
-    Wait(oneshot::Receiver<Turn<G, A>>),
+    Wait(Place<'a, G, A>),
 }
 
 /// What becomes of a guard's lock when the guard goes.
@@ -82,6 +88,7 @@ struct Holding {
 }
 
 struct Waiting<G, A> {
+    number: u64,
     options: LockOptions,
     owner: Option<Owner>,
     turn: oneshot::Sender<Turn<G, A>>,
@@ -110,20 +117,14 @@ impl<G, A> Line<G, A> {
         if self.holding.is_some() || self.asking > 0 {
             return None;
         }
-        let next = self.next()?;
+        let next = self.waiting.pop_front()?;
         self.asking += 1;
         Some(next)
     }
 
-    fn next(&mut self) -> Option<Waiting<G, A>> {
-        self.discard_cancelled();
-        self.waiting.pop_front()
-    }
-
-    fn discard_cancelled(&mut self) {
-        while self.waiting.front().is_some_and(|first| first.turn.is_closed()) {
-            self.waiting.pop_front();
-        }
+    fn give_up(&mut self, number: u64) -> Option<Waiting<G, A>> {
+        let at = self.waiting.binary_search_by_key(&number, |waiting| waiting.number).ok()?;
+        self.waiting.remove(at)
     }
 
     /// The lock has a holder. The owner's other tasks have it as well.
@@ -147,7 +148,7 @@ impl<G, A> Line<G, A> {
 
 impl<G, A> Queue<G, A> {
     pub(crate) fn new(telemetry: Telemetry) -> Self {
-        Self { lines: Mutex::new(Lines { of: HashMap::new(), closed: false }), telemetry }
+        Self { lines: Mutex::new(Lines { of: HashMap::new(), next: 0, closed: false }), telemetry }
     }
 
     /// Sends everybody away who waits, and whoever comes later to wait: what they were to be told is dropped.
@@ -175,11 +176,11 @@ impl<G, A> Queue<G, A> {
     }
 
     /// Somebody comes who wants the lock.
-    pub(crate) fn enter(self: &Arc<Self>, name: &LockName, wish: Wish<'_>) -> Entry<G, A> {
+    pub(crate) fn enter<'a>(self: &'a Arc<Self>, name: &'a LockName, wish: Wish<'_>) -> Entry<'a, G, A> {
         // Whoever is to be fair to other processes stands in the store's line at once.
         let alone = !wish.waits || wish.options.fair;
-        let mut lines = self.lines();
-        let closed = lines.closed;
+        let mut guard = self.lines();
+        let lines = &mut *guard;
         let Some(line) = lines.of.get_mut(name) else {
             if alone {
                 return Entry::Ask(None);
@@ -204,15 +205,18 @@ impl<G, A> Queue<G, A> {
             return Entry::Ask(None);
         }
         let (turn, told) = oneshot::channel();
-        if closed {
-            return Entry::Wait(told);
+        let number = lines.next;
+        let place = Place { queue: self, name, number, told, is_over: false };
+        if lines.closed {
+            return Entry::Wait(place);
         }
+        lines.next += 1;
         let _counted = self.telemetry.waiting();
-        line.waiting.push_back(Waiting { options: *wish.options, owner: wish.owner.cloned(), turn, _counted });
+        line.waiting.push_back(Waiting { number, options: *wish.options, owner: wish.owner.cloned(), turn, _counted });
         let next = line.promote();
-        drop(lines);
+        drop(guard);
         self.ask(name, next);
-        Entry::Wait(told)
+        Entry::Wait(place)
     }
 
     /// The store granted the lock to who asked.
@@ -244,7 +248,6 @@ impl<G, A> Queue<G, A> {
                 holding.guards -= 1;
                 return Some(Left::Kept);
             }
-            line.discard_cancelled();
             if line.asking == 0
                 && line.waiting.front().is_some_and(|first| hold.options.can_share(&first.options))
                 && let Some(turn) = hold.hand_over()
@@ -286,7 +289,6 @@ impl<G, A> Queue<G, A> {
     /// Who asked the store gives up: the first in line goes on with it. Gives it back if nobody can.
     pub(crate) fn pass_on(&self, name: &LockName, options: &LockOptions, asking: A) -> Option<A> {
         let next = self.in_line(name, |line| {
-            line.discard_cancelled();
             let shares = line.waiting.front().is_some_and(|first| options.can_share(&first.options));
             if shares { line.waiting.pop_front() } else { None }
         });
@@ -339,37 +341,8 @@ fn give<G, A>(to: impl IntoIterator<Item = Waiting<G, A>>, lease: &Lease, guard:
 
 impl<G, A> fmt::Debug for Queue<G, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queue").field("names", &self.lines().of.len()).finish()
-    }
-}
-
-/// The right to ask the store while others wait for the answer. Dropped without one, it goes to the next.
-pub(crate) struct Permit<G, A> {
-    queue: Option<Arc<Queue<G, A>>>,
-    name: LockName,
-}
-
-impl<G, A> Permit<G, A> {
-    fn new(queue: &Arc<Queue<G, A>>, name: &LockName) -> Self {
-        Self { queue: Some(Arc::clone(queue)), name: name.clone() }
-    }
-
-    fn used(mut self) {
-        self.queue = None;
-    }
-
-    /// The store failed.
-    pub(crate) fn failed(mut self) {
-        if let Some(queue) = self.queue.take() {
-            queue.stop_asking(&self.name, true);
-        }
-    }
-}
-
-impl<G, A> Drop for Permit<G, A> {
-    fn drop(&mut self) {
-        if let Some(queue) = self.queue.take() {
-            queue.stop_asking(&self.name, false);
-        }
+        let lines = self.lines();
+        let waiting: usize = lines.of.values().map(|line| line.waiting.len()).sum();
+        f.debug_struct("Queue").field("names", &lines.of.len()).field("waiting", &waiting).finish()
     }
 }

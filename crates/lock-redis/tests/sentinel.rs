@@ -129,7 +129,8 @@ async fn redis_old_primary_resumes_guarded() {
     group.promoted().await;
     group.primary.resume();
     for round in 0..20 {
-        let error = direct.try_lock(&claim("x", &format!("owner {round}"))).await.unwrap_err();
+        // A name of its own: a grant that it refuses to take back keeps others out until its lease is over.
+        let error = direct.try_lock(&claim(&format!("x {round}"), "owner")).await.unwrap_err();
         // Unknown, if it is made a replica while a grant waits for one, or refuses to take that back.
         assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{error:?}");
     }

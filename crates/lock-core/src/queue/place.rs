@@ -1,0 +1,68 @@
+//! What those have who came to the queue: a place in line, or the right to ask the store. Each goes to the next when it is
+//! dropped.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::{Queue, Turn};
+use crate::LockName;
+
+/// A place in the line of a name. Dropped, it is given up.
+pub(crate) struct Place<'a, G, A> {
+    pub(super) queue: &'a Queue<G, A>,
+    pub(super) name: &'a LockName,
+    pub(super) number: u64,
+    pub(super) told: oneshot::Receiver<Turn<G, A>>,
+    /// It is nobody's place any more.
+    pub(super) is_over: bool,
+}
+
+impl<G, A> Place<'_, G, A> {
+    /// Waits for its turn. `None` if it was sent away without one.
+    pub(crate) async fn turn(mut self) -> Option<Turn<G, A>> {
+        let turn = (&mut self.told).await;
+        self.is_over = true;
+        turn.ok()
+    }
+}
+
+impl<G, A> Drop for Place<'_, G, A> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let left = self.queue.in_line(self.name, |line| line.give_up(self.number));
+            drop(left);
+        }
+    }
+}
+
+/// The right to ask the store while others wait for the answer. Dropped without one, it goes to the next.
+pub(crate) struct Permit<G, A> {
+    queue: Option<Arc<Queue<G, A>>>,
+    name: LockName,
+}
+
+impl<G, A> Permit<G, A> {
+    pub(super) fn new(queue: &Arc<Queue<G, A>>, name: &LockName) -> Self {
+        Self { queue: Some(Arc::clone(queue)), name: name.clone() }
+    }
+
+    pub(super) fn used(mut self) {
+        self.queue = None;
+    }
+
+    /// The store failed.
+    pub(crate) fn failed(mut self) {
+        if let Some(queue) = self.queue.take() {
+            queue.stop_asking(&self.name, true);
+        }
+    }
+}
+
+impl<G, A> Drop for Permit<G, A> {
+    fn drop(&mut self) {
+        if let Some(queue) = self.queue.take() {
+            queue.stop_asking(&self.name, false);
+        }
+    }
+}
