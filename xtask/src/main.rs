@@ -1,4 +1,4 @@
-//! The developer's commands: `cargo xtask test`, `cargo xtask torture BACKEND`.
+//! The developer's commands: `cargo xtask setup`, `cargo xtask test`, `cargo xtask torture BACKEND`.
 #![forbid(unsafe_code)]
 
 mod test;
@@ -11,6 +11,8 @@ use clap::Parser;
 /// The developer's commands.
 #[derive(Debug, Parser)]
 enum Command {
+    /// Installs what building and testing everything needs and the machine lacks.
+    Setup,
     /// Passes all tests, and does what they need beforehand.
     Test,
     /// Strikes those who take locks, their networks and the server at random, and checks what they saw.
@@ -23,6 +25,7 @@ fn main() -> ExitCode {
         return code;
     }
     let done = match Command::parse() {
+        Command::Setup => test::set_up(),
         Command::Test => test::run(),
         Command::Torture(options) => torture::run(&options),
     };

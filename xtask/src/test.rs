@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-/// Programs (and some files) that the tests need, and the Debian packages that have them.
-const NEEDED: [(&str, &str); 14] = [
+/// Programs (and files) that building and testing everything needs, and the Debian packages that have them.
+const NEEDED: [(&str, &str); 19] = [
     ("sh", "dash"),
     ("cc", "gcc"),
     ("setsid", "util-linux"),
@@ -18,23 +18,36 @@ const NEEDED: [(&str, &str); 14] = [
     ("/usr/share/java/zookeeper.jar", "libzookeeper-java"),
     ("/usr/share/java/curator-recipes.jar", "libcurator-recipes-java"),
     ("/usr/lib/python3/dist-packages/kazoo/recipe/lock.py", "python3-kazoo"),
+    ("etcd", "etcd-server"),
+    ("etcdctl", "etcd-client"),
+    ("protoc", "protobuf-compiler"),
+    ("/usr/include/google/protobuf/descriptor.proto", "libprotobuf-dev"),
+    ("strace", "strace"),
 ];
 
 /// What the test command tortures, long enough for many blows; a store that forgets, with what makes it forget.
-const TORTURED: [&[&str]; 4] =
-    [&["sqlite"], &["redis"], &["redis-forgetful", "--faults", "stop,cut,kill-server,restart-server"], &["zookeeper"]];
+const TORTURED: [&[&str]; 5] = [
+    &["sqlite"],
+    &["redis"],
+    &["redis-forgetful", "--faults", "stop,cut,kill-server,restart-server"],
+    &["zookeeper"],
+    &["etcd"],
+];
 
 pub(crate) fn run() -> Result<(), String> {
     set_up()?;
     // The torture's workers and the tests of the program run what is built here.
     cargo(&["test", "--locked", "--workspace"])?;
     cargo(&["test", "--locked", "-p", "lock-core", "--features", "metrics", "--test", "metrics"])?;
+    // What no default feature switches on.
+    cargo(&["test", "--locked", "-p", "oarlock", "-p", "oarlock-cli", "--features", "etcd", "etcd"])?;
+    cargo(&["test", "--locked", "-p", "lock-etcd", "--features", "tls", "--test", "tls"])?;
     let common = ["--minutes", "0.5", "--seed", "7"];
     TORTURED.iter().try_for_each(|store| cargo(&[&["xtask", "torture"], *store, &common].concat()))
 }
 
 /// Installs what is missing, where that is possible.
-fn set_up() -> Result<(), String> {
+pub(crate) fn set_up() -> Result<(), String> {
     let missing: Vec<_> =
         NEEDED.iter().filter(|(program, _)| !is_there(program)).map(|(_, package)| *package).collect();
     if missing.is_empty() {
@@ -54,7 +67,7 @@ fn is_there(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-fn cargo(arguments: &[&str]) -> Result<(), String> {
+pub(crate) fn cargo(arguments: &[&str]) -> Result<(), String> {
     println!("== cargo {}", arguments.join(" "));
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     match Command::new(cargo).args(arguments).status() {

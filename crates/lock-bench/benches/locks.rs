@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use lock_bench::{contended, kept, memory, mysql, postgres, queue, redis, sqlite, zookeeper};
+use lock_bench::{contended, etcd, kept, memory, mysql, postgres, queue, redis, sqlite, zookeeper};
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -35,6 +35,12 @@ fn main() -> ExitCode {
     }
     if wanted("redis-uncontended") {
         figures.extend(runtime.block_on(redis::uncontended(7, second)));
+    }
+    if wanted("etcd-uncontended") {
+        figures.push(runtime.block_on(etcd::uncontended(7, second)));
+    }
+    if wanted("etcd-contended") {
+        figures.extend(etcd::contended(5, second * 2));
     }
     // Tasks that contend do it on several threads.
     let threads =

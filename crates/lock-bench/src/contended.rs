@@ -5,11 +5,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use lock_etcd::EtcdLock;
 use lock_redis::RedisLock;
 use lock_sql::{MySqlLock, PostgresLock, SqliteLock};
 use lock_zookeeper::ZookeeperLock;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::etcd::Service;
 use crate::peers::{Baton, Flock, Ours, Peer, Rslock};
 use crate::tasks::jain;
 use crate::zookeeper::{self, CURATOR, RECIPE, Recipe};
@@ -165,6 +167,8 @@ pub async fn work(mut arguments: impl Iterator<Item = String>) {
             times.take_turns(Ours::new(ZookeeperLock::connect(&place, "bench").await.expect("a server")).await).await
         }
         RECIPE => times.take_turns(Recipe::new(&place).await).await,
+        "etcd" => times.take_turns(Ours::new(EtcdLock::connect(&place, "bench").await.expect("a server")).await).await,
+        "etcd-service" => times.take_turns(Service::new(&place).await).await,
         other => panic!("no lock is called {other}"),
     };
     let mut output = std::io::stdout().lock();

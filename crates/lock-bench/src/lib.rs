@@ -4,6 +4,7 @@
 #![warn(missing_docs)]
 
 pub mod contended;
+pub mod etcd;
 pub mod kept;
 pub mod memory;
 pub mod mysql;

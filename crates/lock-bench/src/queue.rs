@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use lock_core::{DistributedLock, Locks, Unlocked};
+use lock_etcd::EtcdLock;
 use lock_redis::RedisLock;
 use lock_sql::{MySqlLock, PostgresLock, SqliteLock};
 use lock_zookeeper::ZookeeperLock;
-use test_servers::{MariaDbServer, PostgresServer, RedisServer, ZookeeperServers};
+use test_servers::{EtcdCluster, MariaDbServer, PostgresServer, RedisServer, ZookeeperServers};
 use tokio::sync::oneshot;
 
 use crate::Figure;
@@ -117,12 +118,13 @@ pub async fn every_store(folder: &Path, rounds: usize, each: Duration) -> Vec<Fi
     let server = RedisServer::start();
     let redis = connect(&server).await;
     let file = folder.join("queue.db");
-    let (postgres, mariadb, zookeeper) =
-        (PostgresServer::start_durable(&[]), MariaDbServer::start_durable(), ZookeeperServers::start());
-    let stores: [(&str, Arc<dyn DistributedLock>); 4] = [
+    let (postgres, mariadb) = (PostgresServer::start_durable(&[]), MariaDbServer::start_durable());
+    let (zookeeper, etcd) = (ZookeeperServers::start(), EtcdCluster::start(1));
+    let stores: [(&str, Arc<dyn DistributedLock>); 5] = [
         ("sqlite", Arc::new(SqliteLock::open(&file, "bench").await.expect("a file"))),
         ("postgres", Arc::new(PostgresLock::connect(&postgres.url(), "bench").await.expect("a server"))),
         ("mariadb", Arc::new(MySqlLock::connect(&mariadb.url(), "bench").await.expect("a server"))),
+        ("etcd", Arc::new(EtcdLock::connect(&etcd.url(), "bench").await.expect("a server"))),
         ("zookeeper", Arc::new(ZookeeperLock::connect(&zookeeper.url(), "bench").await.expect("a server"))),
     ];
     let mut figures = Vec::new();

@@ -170,7 +170,7 @@ pub enum Unlocked {
 pub struct Holder {
     /// The owner as the store has it.
     pub owner: OwnerId,
-    /// For how long, by the store's clock.
+    /// For how long, by the store's clock. Zero if the store does not tell.
     pub held_for: Duration,
     /// How long its lease still runs, by the store's clock.
     pub remaining: Duration,

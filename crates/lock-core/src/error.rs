@@ -86,8 +86,13 @@ impl Error {
         let waited = humantime::format_duration(Duration::from_millis(waited.as_millis() as u64));
         let mut message = format!("not granted within {waited}");
         if let Some(holder) = &holder {
-            let since = humantime::format_duration(Duration::from_millis(holder.held_for.as_millis() as u64));
-            message = format!("{message}; {} has held it for {since}", holder.owner);
+            message = match holder.held_for.as_millis() as u64 {
+                0 => format!("{message}; {} holds it", holder.owner),
+                ms => {
+                    let since = humantime::format_duration(Duration::from_millis(ms));
+                    format!("{message}; {} has held it for {since}", holder.owner)
+                }
+            };
         }
         let mut error = Self::new(ErrorKind::Timeout, message);
         error.0.holder = holder;

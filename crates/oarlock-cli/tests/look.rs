@@ -164,12 +164,13 @@ fn the_configuration_is_taken_in_order() {
 fn what_is_unknown_is_refused() {
     let place = Place::new();
     fs::write(place.path("bad.toml"), "leese = \"7s\"\n").unwrap();
+    let etcd = if cfg!(feature = "etcd") { (69, "127.0.0.1:1") } else { (78, "feature \"etcd\"") };
     for (args, variable, expected, named) in [
         (&["--config", "bad.toml", "inspect", "job"][..], None, 78, "leese"),
         (&["--config", "missing.toml", "inspect", "job"], None, 78, "missing.toml"),
         (&["inspect", "job"], Some(("OARLOCK_LEESE", "7s")), 78, "OARLOCK_LEESE"),
         (&["--url", "sqlite:x.db?leese=7s", "inspect", "job"], None, 78, "leese"),
-        (&["--url", "etcd://user:hunter2@host", "inspect", "job"], None, 78, "feature \"etcd\""),
+        (&["--url", "etcd://user:hunter2@127.0.0.1:1", "inspect", "job"], None, etcd.0, etcd.1),
         (&["--url", "redis://user:hunter2@127.0.0.1:1", "inspect", "job"], None, 69, "127.0.0.1:1"),
         (&["--url", "nonsense", "inspect", "job"], None, 78, "scheme"),
         (&["inspect", "job", "--jsn"], None, 64, "--jsn"),

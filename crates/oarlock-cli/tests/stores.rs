@@ -5,7 +5,7 @@ mod common;
 use std::process::{Command, Output};
 
 use common::Place;
-use test_servers::{MariaDbServer, PostgresServer, RedisServer};
+use test_servers::{MariaDbServer, PostgresServer, RedisServer, ZookeeperServers};
 
 /// Two runs at once, which do not overlap; the second one's token is higher.
 fn runs(url: &str) {
@@ -40,6 +40,17 @@ fn postgres() {
 #[test]
 fn mysql() {
     runs(&MariaDbServer::start().url());
+}
+
+#[test]
+fn zookeeper() {
+    runs(&ZookeeperServers::start().url());
+}
+
+#[cfg(feature = "etcd")]
+#[test]
+fn etcd() {
+    runs(&test_servers::EtcdCluster::start(1).url());
 }
 
 #[test]

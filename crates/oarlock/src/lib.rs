@@ -3,6 +3,8 @@
 #![warn(missing_docs)]
 
 pub use lock_core::*;
+#[cfg(feature = "etcd")]
+pub use lock_etcd as etcd;
 #[cfg(feature = "redis")]
 pub use lock_redis as redis;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
@@ -42,6 +44,8 @@ pub fn registry() -> Registry {
     ] {
         registry.announce(scheme, feature);
     }
+    #[cfg(feature = "etcd")]
+    registry.register(lock_etcd::EtcdFactory);
     #[cfg(feature = "mysql")]
     registry.register(lock_sql::MySqlFactory);
     #[cfg(feature = "postgres")]

@@ -36,15 +36,21 @@ async fn zookeeper_is_here() {
 }
 
 #[tokio::test]
-async fn the_announced_urls_are_known_and_name_their_feature() {
-    let announced = [("etcd", "etcd")];
-    for (scheme, feature) in announced {
-        let url = format!("{scheme}://host");
-        assert!(README.contains(&format!("`{scheme}://…` | hosts | announced")), "{scheme}");
-        let error = oarlock::connect(&url).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.to_string().contains(&format!("the cargo feature {feature:?}")), "{error}");
+async fn etcd_is_here_or_names_its_feature() {
+    assert!(README.contains("| `etcd://h1,h2,h3` | hosts | here"));
+    let error = oarlock::connect("etcd://127.0.0.1:1").await.unwrap_err();
+    if cfg!(feature = "etcd") {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    } else {
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("the cargo feature \"etcd\""), "{error}");
     }
+    let error = oarlock::connect("etcds://127.0.0.1:1").await.unwrap_err();
+    assert_eq!(error.kind() == ErrorKind::Unavailable, cfg!(all(feature = "etcd", feature = "tls")), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_no_url_of_ours_is_told_what_is() {
     let error = oarlock::connect("rediss+typo://host").await.unwrap_err().to_string();
     assert!(error.contains("sqlite") && error.contains("memory"), "{error}");
 }

@@ -88,3 +88,9 @@ async fn mysql() {
 async fn zookeeper() {
     works(&ZookeeperServers::start().url()).await;
 }
+
+#[cfg(feature = "etcd")]
+#[tokio::test]
+async fn etcd() {
+    works(&test_servers::EtcdCluster::start(1).url()).await;
+}

@@ -6,6 +6,7 @@
 mod certificates;
 mod clock;
 mod cluster;
+mod etcd;
 mod mariadb;
 mod postgres;
 mod process;
@@ -17,6 +18,7 @@ pub use certificates::{Authority, Certificate};
 pub use clock::ServerClock;
 pub use cluster::Cluster;
 pub use conformance_tests::Proxy;
+pub use etcd::EtcdCluster;
 pub use mariadb::MariaDbServer;
 pub use postgres::PostgresServer;
 pub use redis::RedisServer;

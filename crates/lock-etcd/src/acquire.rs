@@ -1,0 +1,171 @@
+//! How a lock is taken, at once or in line.
+
+use std::sync::Arc;
+
+use etcd_client::{KeyValue, Txn, TxnResponse};
+use lock_core::{Claim, Grant, Instant, Result, StoreToken};
+
+use crate::Shared;
+use crate::connection::Again;
+use crate::error::{Failure, in_doubt, nonsense, stray};
+use crate::ledger::Place;
+use crate::requests::{Spot, found, join, look, revision, take, text};
+use crate::session::{Session, transact};
+
+/// Where a claim stands.
+enum Turn {
+    /// It is the first, with this create revision.
+    First(i64),
+    /// With this create revision it is behind that key.
+    Behind(i64, KeyValue),
+    /// Nowhere.
+    Gone,
+}
+
+impl Shared {
+    pub(crate) async fn try_lock(self: &Arc<Self>, claim: &Claim) -> Result<Option<Grant>> {
+        let (key, line) = (self.keys.own(claim), self.keys.line(&claim.name));
+        let spot = Spot { key: &key, line: &line, owner: claim.owner.as_str() };
+        loop {
+            let session = self.session(claim.lease).await?;
+            let sent = self.connection.clock.now();
+            let place = self.ledger.enter(&key, &line, &claim.owner, claim.lease, &session);
+            let Some((place, answer)) = self.ask_for(place, &session, take(&spot, &session)).await? else { continue };
+            if answer.succeeded() {
+                return granted(place, claim, &session, revision(&answer)?, sent).map(Some);
+            }
+            let found = found(&answer)?;
+            let [_, first, own] = found.as_slice() else { return Err(nonsense()) };
+            let first = first.first();
+            if let Some(own) = own.first() {
+                // Of an earlier request: it holds if it is the first.
+                if first.is_some_and(|first| first.key() == own.key()) {
+                    return granted(place, claim, &session, own.create_revision(), sent).map(Some);
+                }
+                place.waits();
+                return Ok(None);
+            }
+            place.give_up();
+            if !session.saw_beacon(&answer)? {
+                self.lose(&session);
+            }
+            if let Some(first) = first {
+                return if first.lease() == 0 { Err(stray(&text(first.key()))) } else { Ok(None) };
+            }
+        }
+    }
+
+    pub(crate) async fn lock(self: &Arc<Self>, claim: &Claim) -> Result<Grant> {
+        let (key, line) = (self.keys.own(claim), self.keys.line(&claim.name));
+        let spot = Spot { key: &key, line: &line, owner: claim.owner.as_str() };
+        loop {
+            let session = self.session(claim.lease).await?;
+            let place = self.ledger.enter(&key, &line, &claim.owner, claim.lease, &session);
+            let mut sent = self.connection.clock.now();
+            let mut ask = self.ledger.ask(&line);
+            let Some((mut place, answer)) = self.ask_for(place, &session, join(&spot, &session)).await? else {
+                continue;
+            };
+            let mut turn = match answer.succeeded() {
+                true => joined(&spot, &answer)?,
+                false => match self.was_there(&session, &answer)? {
+                    Some(revision) => self.turn(&spot, revision, &session).await?,
+                    None => Turn::Gone,
+                },
+            };
+            loop {
+                match turn {
+                    Turn::First(revision) => {
+                        if !session.is_fresh(HALF, self.connection.clock.now()) {
+                            self.renew_session(&session, &[]).await.map_err(in_doubt)?;
+                        }
+                        return granted(place, claim, &session, revision, sent);
+                    }
+                    Turn::Gone => {
+                        place.give_up();
+                        break;
+                    }
+                    Turn::Behind(_, ahead) if ahead.lease() == 0 => {
+                        drop(place);
+                        // A refusal leaves nothing behind.
+                        self.release(&key, &line).await.map_err(in_doubt)?;
+                        return Err(stray(&text(ahead.key())));
+                    }
+                    Turn::Behind(revision, ahead) => {
+                        place.waits();
+                        ask.wait_for(text(ahead.key()), &mut place);
+                        place.news().await?;
+                        sent = self.connection.clock.now();
+                        ask = self.ledger.ask(&line);
+                        turn = self.turn(&spot, revision, &session).await?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks for a place; `None`: nothing was done, and it is to be asked anew.
+    async fn ask_for(&self, place: Place, session: &Session, txn: Txn) -> Result<Option<(Place, TxnResponse)>> {
+        match transact(&self.connection, Again::Yes, txn).await {
+            Ok(answer) => Ok(Some((place, answer))),
+            Err(Failure::LeaseGone) => {
+                place.give_up();
+                self.lose(session);
+                Ok(None)
+            }
+            Err(Failure::Other(error)) => {
+                if error.is_refused() {
+                    place.give_up();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// A place was refused: because it is there already, with this create revision, or because the session is not what we took
+    /// it for.
+    fn was_there(&self, session: &Session, answer: &TxnResponse) -> Result<Option<i64>> {
+        if !session.saw_beacon(answer)? {
+            self.lose(session);
+        }
+        let own = found(answer)?.into_iter().nth(1).ok_or_else(nonsense)?;
+        Ok(own.first().map(KeyValue::create_revision))
+    }
+
+    /// Whose turn it is, now that the key ahead is gone, or may be. It also shows that the own key is there, on its lease.
+    async fn turn(&self, spot: &Spot<'_>, revision: i64, session: &Session) -> Result<Turn> {
+        let answer = transact(&self.connection, Again::Yes, look(spot, revision, session)).await;
+        let answer = answer.map_err(|failure| in_doubt(failure.into()))?;
+        if !answer.succeeded() {
+            return Ok(Turn::Gone);
+        }
+        let ahead = found(&answer).map_err(in_doubt)?.pop().ok_or_else(nonsense)?.pop();
+        Ok(ahead.map_or(Turn::First(revision), |ahead| Turn::Behind(revision, ahead)))
+    }
+
+    /// A lease is over.
+    pub(crate) fn lose(&self, session: &Session) {
+        session.lose();
+        self.ledger.lost(session);
+    }
+}
+
+/// A waiter that is granted has at least half of its lease before it.
+const HALF: u32 = 2;
+
+/// Where a claim stands that has just joined the line.
+fn joined(spot: &Spot<'_>, answer: &TxnResponse) -> Result<Turn> {
+    let last_two = found(answer)?.pop().ok_or_else(nonsense)?;
+    let mut last_two = last_two.into_iter();
+    let own = last_two.next().filter(|own| own.key() == spot.key.as_bytes()).ok_or_else(nonsense)?;
+    let revision = own.create_revision();
+    Ok(last_two.next().map_or(Turn::First(revision), |ahead| Turn::Behind(revision, ahead)))
+}
+
+fn granted(place: Place, claim: &Claim, session: &Arc<Session>, revision: i64, sent: Instant) -> Result<Grant> {
+    let number = u64::try_from(revision).map_err(|_| nonsense())?;
+    let token = StoreToken::new(number)?;
+    let valid_until = session.valid_until().min(sent + claim.lease);
+    place.holds(revision, valid_until);
+    Ok(Grant { token, valid_until })
+}

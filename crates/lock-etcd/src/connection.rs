@@ -1,0 +1,226 @@
+//! The connection: to one member at a time, shared by all requests, each bounded in time. When a member does not answer, the
+//! next one is asked.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use etcd_client::{Client, ConnectOptions, Error as EtcdError, KvClient, LeaseClient, MaintenanceClient, WatchClient};
+use lock_core::{Clock, Error, ErrorKind, Instant};
+use tokio::sync::watch;
+
+use crate::error::{Failure, Verdict, closed, in_doubt, judge, no_answer, not_done};
+
+/// How often to ask again while there is no leader.
+const ELECTION: Duration = Duration::from_millis(50);
+
+pub(crate) struct Connection {
+    /// In the order in which they are tried.
+    pub(crate) endpoints: Vec<String>,
+    options: ConnectOptions,
+    /// The bound of each request.
+    pub(crate) timeout: Duration,
+    pub(crate) clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+    /// Held by who connects.
+    connecting: tokio::sync::Mutex<()>,
+    /// The number of the present link: who has a stream over another one has to open it anew.
+    present: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct State {
+    link: Option<Arc<Link>>,
+    /// Which endpoint is asked.
+    turn: usize,
+    closed: bool,
+}
+
+/// A connection to one member.
+pub(crate) struct Link {
+    pub(crate) number: u64,
+    /// Which of the endpoints.
+    pub(crate) endpoint: String,
+    pub(crate) kv: KvClient,
+    pub(crate) lease: LeaseClient,
+    pub(crate) watch: WatchClient,
+    pub(crate) maintenance: MaintenanceClient,
+}
+
+/// What a request was answered, and when it was sent.
+pub(crate) struct Answer<T> {
+    pub(crate) sent: Instant,
+    pub(crate) value: T,
+}
+
+/// May a request whose answer was lost be sent again?
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Again {
+    Yes,
+    No,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        endpoints: Vec<String>,
+        options: ConnectOptions,
+        timeout: Duration,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let (state, connecting) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self { endpoints, options, timeout, clock, state, connecting, present: watch::Sender::new(0) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a request, if need be to one member after the other.
+    pub(crate) async fn ask<T, F, Asking>(&self, again: Again, request: F) -> Result<Answer<T>, Failure>
+    where
+        F: Fn(Arc<Link>) -> Asking,
+        Asking: Future<Output = Result<T, EtcdError>>,
+    {
+        let (mut tries, mut unsure) = (0, false);
+        let late = tokio::time::Instant::now() + self.timeout * 2;
+        loop {
+            let (error, counts) = match self.ask_once(&request).await {
+                Ok(answer) => return Ok(answer),
+                Err(Verdict::Answered(failure)) if !unsure => return Err(failure),
+                Err(Verdict::Answered(failure)) => (Error::from(failure), true),
+                Err(Verdict::NotDone(error)) => (error, true),
+                Err(Verdict::NoLeader(error)) => (error, false),
+                Err(Verdict::Unknown(error)) => {
+                    unsure = true;
+                    (error, true)
+                }
+            };
+            tries += usize::from(counts);
+            let enough = tries >= self.endpoints.len().max(2) || tokio::time::Instant::now() >= late;
+            if enough || error.kind() == ErrorKind::Closed || (unsure && again == Again::No) {
+                // Of several tries, an earlier one may have been done.
+                return Err(Failure::Other(if unsure { in_doubt(error) } else { error }));
+            }
+            if !counts {
+                tokio::time::sleep(ELECTION).await;
+            }
+        }
+    }
+
+    async fn ask_once<T, F, Asking>(&self, request: &F) -> Result<Answer<T>, Verdict>
+    where
+        F: Fn(Arc<Link>) -> Asking,
+        Asking: Future<Output = Result<T, EtcdError>>,
+    {
+        let link = self.link().await?;
+        let sent = self.clock.now();
+        let value = self.bounded(&link, request(Arc::clone(&link))).await?;
+        Ok(Answer { sent, value })
+    }
+
+    /// Waits no longer than a request may take, and leaves a member that does not answer.
+    pub(crate) async fn bounded<T>(
+        &self,
+        link: &Link,
+        asking: impl Future<Output = Result<T, EtcdError>>,
+    ) -> Result<T, Verdict> {
+        let verdict = match tokio::time::timeout(self.timeout, asking).await {
+            Ok(Ok(value)) => return Ok(value),
+            Ok(Err(error)) => judge(&link.endpoint, error),
+            Err(_) => Verdict::Unknown(no_answer(&link.endpoint)),
+        };
+        if !matches!(verdict, Verdict::Answered(_)) {
+            self.leave(link.number);
+        }
+        Err(verdict)
+    }
+
+    /// The connection; a new one if there is none.
+    pub(crate) async fn link(&self) -> Result<Arc<Link>, Verdict> {
+        if let Some(link) = self.present()? {
+            return Ok(link);
+        }
+        let _turn = self.connecting.lock().await;
+        if let Some(link) = self.present()? {
+            return Ok(link);
+        }
+        let turn = {
+            let mut state = self.state();
+            let turn = state.turn;
+            // Unless it turns out well, the next one is next.
+            state.turn = (turn + 1) % self.endpoints.len();
+            turn
+        };
+        let endpoint = self.endpoints[turn].clone();
+        let client = self.connect(&endpoint).await?;
+        let mut state = self.state();
+        if state.closed {
+            return Err(Verdict::Answered(Failure::Other(closed())));
+        }
+        state.turn = turn;
+        let number = *self.present.borrow() + 1;
+        let link = Arc::new(Link {
+            number,
+            endpoint,
+            kv: client.kv_client(),
+            lease: client.lease_client(),
+            watch: client.watch_client(),
+            maintenance: client.maintenance_client(),
+        });
+        state.link = Some(Arc::clone(&link));
+        self.present.send_replace(number);
+        Ok(link)
+    }
+
+    fn present(&self) -> Result<Option<Arc<Link>>, Verdict> {
+        let state = self.state();
+        if state.closed { Err(Verdict::Answered(Failure::Other(closed()))) } else { Ok(state.link.clone()) }
+    }
+
+    /// The link with this number is of no use: the next request goes to the next member.
+    pub(crate) fn leave(&self, number: u64) {
+        let mut state = self.state();
+        if state.link.take_if(|link| link.number == number).is_some() {
+            state.turn = (state.turn + 1) % self.endpoints.len();
+            drop(state);
+            self.present.send_replace(number);
+        }
+    }
+
+    /// Ends when another link is there, or will be, than the one with this number.
+    pub(crate) async fn left(&self, number: u64) {
+        let mut present = self.present.subscribe();
+        loop {
+            let gone = self.state().link.as_ref().is_none_or(|link| link.number != number);
+            if gone || present.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// A connection to one endpoint that is used for nothing else.
+    pub(crate) async fn only(&self, endpoint: &str) -> Result<Client, Error> {
+        self.connect(endpoint).await.map_err(Error::from)
+    }
+
+    /// With a user, this logs in; without one it does nothing yet. Nothing else was done if it fails.
+    async fn connect(&self, endpoint: &str) -> Result<Client, Verdict> {
+        let connecting = Client::connect([endpoint], Some(self.options.clone()));
+        let verdict = match tokio::time::timeout(self.timeout, connecting).await {
+            Ok(Ok(client)) => return Ok(client),
+            Ok(Err(error)) => judge(endpoint, error),
+            Err(_) => Verdict::Unknown(no_answer(endpoint)),
+        };
+        Err(match verdict {
+            Verdict::Unknown(error) => Verdict::NotDone(not_done(error)),
+            other => other,
+        })
+    }
+
+    pub(crate) fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        state.link = None;
+        drop(state);
+        self.present.send_modify(|_| {});
+    }
+}

@@ -1,0 +1,120 @@
+//! Settings of the cluster that void a promise, and versions of etcd with known bugs about leases.
+
+use lock_core::{Finding, Result};
+
+use crate::Shared;
+use crate::error::{broken, no_answer};
+use crate::requests::text;
+
+/// A bug, and the first versions without it, one of each line that was mended.
+struct Bug {
+    mended: &'static [(u32, u32, u32)],
+    voids: &'static str,
+}
+
+const BUGS: [Bug; 3] = [
+    Bug {
+        mended: &[(3, 4, 31), (3, 5, 13)],
+        voids: "exclusion while a leader's disk stalls: it prolongs leases that are over, and later ends some that are not",
+    },
+    Bug {
+        mended: &[(3, 4, 38), (3, 5, 23), (3, 6, 5)],
+        voids: "that a lease that was revoked is not prolonged: a keep-alive may be answered after it",
+    },
+    Bug {
+        mended: &[(3, 4, 42), (3, 5, 28), (3, 6, 9)],
+        voids: "that what is read is not old: after a pause of its process, a member may answer from before",
+    },
+];
+
+impl Shared {
+    pub(crate) async fn findings(&self) -> Result<Vec<Finding>> {
+        let mut found = Vec::new();
+        for endpoint in &self.connection.endpoints {
+            let status = async {
+                let mut client = self.connection.only(endpoint).await?;
+                tokio::time::timeout(self.connection.timeout, client.status())
+                    .await
+                    .map_err(|_| no_answer(endpoint))
+                    .and_then(|status| status.map_err(|error| broken(endpoint).with_source(error)))
+            };
+            match status.await {
+                Ok(status) => found.extend(of_version(endpoint, status.version())),
+                Err(error) => found.push(Finding {
+                    setting: format!("the member {endpoint} does not answer"),
+                    voids: "that the cluster survives the loss of another one".to_owned(),
+                    advice: format!("look whether it runs ({error})"),
+                }),
+            }
+        }
+        if self.connection.endpoints.len() == 1 {
+            found.push(Finding {
+                setting: "one member is named".to_owned(),
+                voids: "that locks can be had while it is down".to_owned(),
+                advice: "name all members of the cluster in the URL; three survive the loss of one".to_owned(),
+            });
+        }
+        found.extend(self.strays().await?);
+        Ok(found)
+    }
+
+    /// Keys without a lease, which hold up everybody behind them.
+    async fn strays(&self) -> Result<Vec<Finding>> {
+        let keys = self.lines().await?.into_values().flatten().filter(|key| key.lease() == 0);
+        let stray = |key: String| Finding {
+            setting: format!("the key {key:?} stands in line for a lock, without a lease"),
+            voids: "that the lock can be had: whoever waits behind it is refused, and other programs wait for ever"
+                .to_owned(),
+            advice: "remove it, with etcdctl del, if nobody needs it".to_owned(),
+        };
+        Ok(keys.map(|key| stray(text(key.key()))).collect())
+    }
+}
+
+/// What is known of this version.
+pub(crate) fn of_version(endpoint: &str, version: &str) -> Vec<Finding> {
+    let Some(number) = parse(version) else { return Vec::new() };
+    let bugs = BUGS.iter().filter(|bug| has(number, bug));
+    let finding = |bug: &Bug| {
+        let enough: Vec<_> =
+            bug.mended.iter().map(|(major, minor, patch)| format!("{major}.{minor}.{patch}")).collect();
+        Finding {
+            setting: format!("{endpoint} runs etcd {version}"),
+            voids: bug.voids.to_owned(),
+            advice: format!("run {} or later; until then let fencing tokens decide", enough.join(", ")),
+        }
+    };
+    bugs.map(finding).collect()
+}
+
+/// A line newer than those that were mended never had it.
+fn has(number: (u32, u32, u32), bug: &Bug) -> bool {
+    let (major, minor, _) = number;
+    match bug.mended.iter().find(|mended| (mended.0, mended.1) == (major, minor)) {
+        Some(mended) => number < *mended,
+        None => bug.mended.iter().all(|mended| number < *mended),
+    }
+}
+
+fn parse(version: &str) -> Option<(u32, u32, u32)> {
+    let mut parts = version.split(['.', '-']).map(|part| part.parse().ok());
+    Some((parts.next()??, parts.next()??, parts.next()??))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_known_by_their_bugs() {
+        let bugs = |version: &str| of_version("h", version).len();
+        let cases =
+            [("3.3.25", 3), ("3.4.23", 3), ("3.4.31", 2), ("3.5.1", 3), ("3.5.16", 2), ("3.5.27", 1), ("3.6.4", 2)];
+        for (version, known) in cases {
+            assert_eq!(bugs(version), known, "{version}");
+        }
+        for good in ["3.4.42", "3.5.30", "3.6.9", "3.7.0", "3.7.0-rc.1", "4.0.0", "odd"] {
+            assert_eq!(bugs(good), 0, "{good}");
+        }
+    }
+}

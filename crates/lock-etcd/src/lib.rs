@@ -1,0 +1,193 @@
+//! Oarlock's backend for etcd 3.4 and later: locks for every host that reaches the cluster.
+//!
+//! A lock is the line of the keys under `prefix/name/`, in the order in which they were created; the first holds. So it
+//! excludes, and is excluded by, `etcdctl lock prefix/name` and Go's `concurrency.Mutex`.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> lock_core::Result<()> {
+//! use lock_core::{Config, Registry};
+//!
+//! let mut registry = Registry::new();
+//! registry.register(lock_etcd::EtcdFactory);
+//! # let cluster = test_servers::EtcdCluster::start(1);
+//! let url = "etcd://etcd-1.internal,etcd-2.internal,etcd-3.internal";
+//! # let url = &cluster.url();
+//! let locks = registry.connect(Config::from_url(url)?).await?;
+//! let guard = locks.mutex("orders/42").lock().await?;
+//! guard.unlock().await?;
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod acquire;
+mod connection;
+mod doctor;
+mod error;
+mod factory;
+mod keys;
+mod ledger;
+mod look;
+mod release;
+mod requests;
+mod session;
+mod sessions;
+mod undo;
+mod upkeep;
+mod watch;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::{BoxStream, StreamExt, unfold};
+use lock_core::{
+    Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, ListQuery, LockName, LockStatus, Notice, Page,
+    Renewal, Result, Scope, Unlocked,
+};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::task::JoinHandle;
+
+use connection::Connection;
+pub use factory::{EtcdFactory, EtcdOptions};
+use keys::Keys;
+use ledger::Ledger;
+use sessions::Sessions;
+
+/// Locks in one etcd cluster.
+///
+/// Waiters stand in line in the store, first come, first served. One watch per client tells them when it is their turn, and
+/// holders when they lose what they hold. Claims with leases of the same length share a lease of the store.
+#[derive(Clone)]
+pub struct EtcdLock {
+    shared: Arc<Shared>,
+    tasks: Arc<Tasks>,
+}
+
+/// What the tasks of a client share.
+pub(crate) struct Shared {
+    pub(crate) connection: Connection,
+    pub(crate) keys: Keys,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) sessions: Sessions,
+}
+
+/// The watch and the upkeep. They end with the last clone of their client.
+#[derive(Default)]
+struct Tasks(Mutex<Vec<JoinHandle<()>>>);
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner).iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl fmt::Debug for EtcdLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (servers, keys) = (&self.shared.connection.endpoints, &self.shared.keys);
+        f.debug_struct("EtcdLock").field("servers", servers).field("keys", keys).finish_non_exhaustive()
+    }
+}
+
+impl EtcdLock {
+    /// Connects to the cluster of a URL such as `etcd://h1:2379,h2:2379`, in bounded time. [`EtcdOptions`] has more to
+    /// choose.
+    ///
+    /// # Errors
+    /// As [`EtcdOptions::connect`].
+    ///
+    /// # Cancel safety
+    /// Nothing is held yet.
+    pub async fn connect(url: &str, prefix: &str) -> Result<Self> {
+        EtcdOptions::new(url)?.prefix(prefix).connect().await
+    }
+
+    pub(crate) fn new(connection: Connection, keys: Keys) -> Self {
+        let ledger = Arc::new(Ledger::new(Arc::clone(&connection.clock)));
+        let shared = Arc::new(Shared { connection, keys, ledger, sessions: Sessions::default() });
+        Self { shared, tasks: Arc::default() }
+    }
+
+    /// Sees to it that the tasks run. Those of a runtime that was shut down do not.
+    fn ensure_tasks(&self) {
+        let mut tasks = self.tasks.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if tasks.is_empty() || tasks.iter().any(JoinHandle::is_finished) {
+            tasks.drain(..).for_each(|task| task.abort());
+            tasks.push(tokio::spawn(watch::keep_watching(Arc::clone(&self.shared))));
+            tasks.push(tokio::spawn(upkeep::keep_up(Arc::clone(&self.shared))));
+        }
+    }
+}
+
+#[async_trait]
+impl DistributedLock for EtcdLock {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            backend: "etcd",
+            scope: Scope::Network,
+            fair: true,
+            prompt_loss: true,
+            // What servers grant at least that hold elections as etcd does by default.
+            min_lease: Duration::from_secs(2),
+        }
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.shared.connection.clock)
+    }
+
+    fn notices(&self) -> BoxStream<'static, Notice> {
+        let losses = self.shared.ledger.losses();
+        unfold(losses, async |mut losses| match losses.recv().await {
+            Ok(owner) => Some((Notice::NotHeld(owner), losses)),
+            // Some were not heard of.
+            Err(RecvError::Lagged(_)) => Some((Notice::Doubt, losses)),
+            Err(RecvError::Closed) => None,
+        })
+        .boxed()
+    }
+
+    async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
+        self.ensure_tasks();
+        self.shared.try_lock(claim).await
+    }
+
+    async fn lock(&self, claim: &Claim) -> Result<Grant> {
+        self.ensure_tasks();
+        self.shared.lock(claim).await
+    }
+
+    async fn unlock(&self, claim: &Claim) -> Result<Unlocked> {
+        let shared = &self.shared;
+        shared.release(&shared.keys.own(claim), &shared.keys.line(&claim.name)).await
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
+        self.shared.renew(claims).await
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockStatus> {
+        self.shared.inspect(name).await
+    }
+
+    async fn list(&self, query: &ListQuery) -> Result<Page> {
+        self.shared.list(query).await
+    }
+
+    async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
+        self.shared.evict(name).await
+    }
+
+    async fn doctor(&self) -> Result<Vec<Finding>> {
+        self.shared.findings().await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.shared.sessions.close(&self.shared.connection).await;
+        self.shared.connection.close();
+        Ok(())
+    }
+}

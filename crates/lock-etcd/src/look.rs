@@ -1,0 +1,142 @@
+//! What the store has: who holds and waits, and how to end a hold.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use etcd_client::{GetOptions, KeyValue, SortOrder, SortTarget};
+use lock_core::{Error, Holder, ListQuery, LockName, LockStatus, OwnerId, Page, Result, StoreToken};
+
+use crate::Shared;
+use crate::connection::Again;
+use crate::error::nonsense;
+use crate::keys::end_of;
+use crate::requests::{remove, text};
+use crate::session::transact;
+
+/// How many keys are asked for at a time.
+const AT_ONCE: i64 = 1000;
+
+/// What is left of a lease that never ends: as good as endless.
+const ENDLESS: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+impl Shared {
+    pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockStatus> {
+        let line = self.line(name).await?;
+        self.status(name.clone(), &line, &mut HashMap::new()).await
+    }
+
+    pub(crate) async fn list(&self, query: &ListQuery) -> Result<Page> {
+        let mut lines = self.lines().await?;
+        lines.retain(|name, _| {
+            name.as_str().starts_with(&query.prefix) && query.after.as_ref().is_none_or(|after| name > after)
+        });
+        let limit = query.limit.clamp(1, 10_000);
+        let more = lines.len() > limit;
+        let (mut locks, mut leases) = (Vec::new(), HashMap::new());
+        for (name, mut line) in lines.into_iter().take(limit) {
+            line.sort_by_key(KeyValue::create_revision);
+            locks.push(self.status(name, &line, &mut leases).await?);
+        }
+        let next = locks.last().filter(|_| more).map(|lock| lock.name.clone());
+        Ok(Page { locks, next })
+    }
+
+    pub(crate) async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
+        // By its revision, so that whoever is named in the answer is the one who lost it, and not the next.
+        loop {
+            let line = self.line(name).await?;
+            let Some(first) = line.first() else { return Ok(None) };
+            let holder = self.holder(first, &mut HashMap::new()).await?;
+            let removed = transact(&self.connection, Again::No, remove(first.key(), first.create_revision()));
+            if removed.await.map_err(Error::from)?.succeeded() {
+                return Ok(Some(holder));
+            }
+        }
+    }
+
+    /// Who stands in line, the first in line first.
+    async fn line(&self, name: &LockName) -> Result<Vec<KeyValue>> {
+        let line = self.keys.line(name);
+        let options = GetOptions::new().with_range(end_of(&line));
+        self.get(line.into(), options.with_sort(SortTarget::Create, SortOrder::Ascend)).await
+    }
+
+    /// All lines, at one moment, by the names of their locks.
+    pub(crate) async fn lines(&self) -> Result<BTreeMap<LockName, Vec<KeyValue>>> {
+        let (mut first, last) = self.range();
+        let mut lines = BTreeMap::<_, Vec<_>>::new();
+        let mut options = GetOptions::new().with_range(last).with_limit(AT_ONCE);
+        let revision = self.present_revision().await?;
+        options = options.with_revision(revision);
+        loop {
+            let keys = self.get(first.clone(), options.clone()).await?;
+            let all = (keys.len() as i64) < AT_ONCE;
+            if let Some(key) = keys.last() {
+                // The next key there can be.
+                first = [key.key(), &[0]].concat();
+            }
+            for key in keys {
+                if let Some((name, _)) = self.keys.parse(&text(key.key())) {
+                    lines.entry(name).or_default().push(key);
+                }
+            }
+            if all {
+                return Ok(lines);
+            }
+        }
+    }
+
+    async fn get(&self, first: Vec<u8>, options: GetOptions) -> Result<Vec<KeyValue>> {
+        let asking = self.connection.ask(Again::Yes, |link| {
+            let (mut kv, first, options) = (link.kv.clone(), first.clone(), options.clone());
+            async move { kv.get(first, Some(options)).await }
+        });
+        Ok(asking.await?.value.take_kvs())
+    }
+
+    async fn status(
+        &self,
+        name: LockName,
+        line: &[KeyValue],
+        leases: &mut HashMap<i64, Duration>,
+    ) -> Result<LockStatus> {
+        let (holder, waiters) = match line {
+            [] => (None, &[][..]),
+            [first, waiters @ ..] => (Some(self.holder(first, leases).await?), waiters),
+        };
+        Ok(LockStatus { name, holder, waiters: waiters.iter().map(|key| self.owner(key)).collect() })
+    }
+
+    async fn holder(&self, key: &KeyValue, leases: &mut HashMap<i64, Duration>) -> Result<Holder> {
+        let remaining = match leases.get(&key.lease()) {
+            Some(remaining) => *remaining,
+            None => self.remaining(key.lease()).await?,
+        };
+        leases.insert(key.lease(), remaining);
+        let token = StoreToken::new(u64::try_from(key.create_revision()).map_err(|_| nonsense())?)?;
+        // The store keeps no times.
+        Ok(Holder { owner: self.owner(key), held_for: Duration::ZERO, remaining, token })
+    }
+
+    /// Rounded up to a whole second.
+    async fn remaining(&self, lease: i64) -> Result<Duration> {
+        if lease == 0 {
+            return Ok(ENDLESS);
+        }
+        let asking = self.connection.ask(Again::Yes, |link| {
+            let mut leases = link.lease.clone();
+            async move { leases.time_to_live(lease, None).await }
+        });
+        let left = asking.await?.value.ttl();
+        Ok(Duration::from_secs(u64::try_from(left + 1).unwrap_or_default()))
+    }
+
+    /// What stands in the key; other libraries write nothing there, and are known by their key.
+    fn owner(&self, key: &KeyValue) -> OwnerId {
+        if !key.value().is_empty() {
+            return OwnerId::from_store(&text(key.value()));
+        }
+        let key = text(key.key());
+        OwnerId::from_store(self.keys.parse(&key).map_or(key.as_str(), |(_, rest)| rest))
+    }
+}

@@ -1,0 +1,109 @@
+//! The requests about a line, and what their answers say. Each is one transaction.
+
+use etcd_client::{
+    Compare, CompareOp, GetOptions, KeyValue, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse,
+};
+use lock_core::Result;
+
+use crate::error::nonsense;
+use crate::keys::end_of;
+use crate::session::Session;
+
+/// A claim, as requests name it.
+pub(crate) struct Spot<'a> {
+    pub(crate) key: &'a str,
+    /// What all keys of the lock begin with.
+    pub(crate) line: &'a str,
+    pub(crate) owner: &'a str,
+}
+
+/// Puts the key if the line is empty. Else: the beacon, the first in line, the own key.
+pub(crate) fn take(spot: &Spot<'_>, session: &Session) -> Txn {
+    let empty = Compare::create_revision(spot.line, CompareOp::Equal, 0).with_range(end_of(spot.line));
+    Txn::new().when([session.is_present(), empty]).and_then([session.put(spot.key, spot.owner)]).or_else([
+        get_key(&session.beacon),
+        first(spot.line),
+        get_key(spot.key),
+    ])
+}
+
+/// Puts the key at the end of the line, and answers the last two in line: itself and who is ahead. Else: the beacon, the own key.
+pub(crate) fn join(spot: &Spot<'_>, session: &Session) -> Txn {
+    let last_two = GetOptions::new().with_range(end_of(spot.line)).with_keys_only().with_limit(2);
+    let last_two = last_two.with_sort(SortTarget::Create, SortOrder::Descend);
+    Txn::new()
+        .when([session.is_present(), Compare::create_revision(spot.key, CompareOp::Equal, 0)])
+        .and_then([session.put(spot.key, spot.owner), TxnOp::get(spot.line, Some(last_two))])
+        .or_else([get_key(&session.beacon), get_key(spot.key)])
+}
+
+/// If the key is what it was and hangs on the lease: who is ahead of it.
+pub(crate) fn look(spot: &Spot<'_>, revision: i64, session: &Session) -> Txn {
+    let ahead = GetOptions::new().with_range(end_of(spot.line)).with_keys_only().with_limit(1);
+    let ahead = ahead.with_max_create_revision(revision - 1).with_sort(SortTarget::Create, SortOrder::Descend);
+    Txn::new()
+        .when([
+            Compare::create_revision(spot.key, CompareOp::Equal, revision),
+            Compare::lease(spot.key, CompareOp::Equal, session.lease),
+        ])
+        .and_then([TxnOp::get(spot.line, Some(ahead))])
+}
+
+/// Deletes keys and answers who was first in their lines before. With a session at this epoch, it raises that in the same step; if the
+/// epoch is another one, it answers the beacon, and has not deleted.
+pub(crate) fn leave(some: &[(String, String)], session: Option<(&Session, u64)>) -> Txn {
+    let looks = some.iter().map(|(_, line)| first(line));
+    let all = looks.chain(some.iter().map(|(key, _)| TxnOp::delete(key.as_str(), None)));
+    match session {
+        Some((session, epoch)) => Txn::new()
+            .when([session.is_at(epoch)])
+            .and_then(
+                [session.put(&session.beacon, &(epoch + 1).to_string())].into_iter().chain(all).collect::<Vec<_>>(),
+            )
+            .or_else([get_key(&session.beacon)]),
+        None => Txn::new().and_then(all.collect::<Vec<_>>()),
+    }
+}
+
+/// Deletes the key if it is the one of this create revision.
+pub(crate) fn remove(key: &[u8], revision: i64) -> Txn {
+    Txn::new().when([Compare::create_revision(key, CompareOp::Equal, revision)]).and_then([TxnOp::delete(key, None)])
+}
+
+/// Everything about a key but its value, unless it is the beacon's.
+pub(crate) fn get_key(key: &str) -> TxnOp {
+    TxnOp::get(key, None)
+}
+
+fn first(line: &str) -> TxnOp {
+    let first = GetOptions::new().with_range(end_of(line)).with_keys_only().with_limit(1);
+    TxnOp::get(line, Some(first.with_sort(SortTarget::Create, SortOrder::Ascend)))
+}
+
+/// What the reads of a transaction found, in their order.
+pub(crate) fn found(answer: &TxnResponse) -> Result<Vec<Vec<KeyValue>>> {
+    let reads = answer.op_responses().into_iter().filter_map(|answer| match answer {
+        TxnOpResponse::Get(mut get) => Some(get.take_kvs()),
+        _ => None,
+    });
+    Ok(reads.collect())
+}
+
+/// How many keys each of the deletions of a transaction deleted, in their order.
+pub(crate) fn deletions(answer: &TxnResponse) -> Vec<i64> {
+    let deletions = answer.op_responses().into_iter().filter_map(|answer| match answer {
+        TxnOpResponse::Delete(delete) => Some(delete.deleted()),
+        _ => None,
+    });
+    deletions.collect()
+}
+
+/// The revision at which a transaction was done.
+pub(crate) fn revision(answer: &TxnResponse) -> Result<i64> {
+    Ok(answer.header().ok_or_else(nonsense)?.revision())
+}
+
+/// A key as text. What is no text was written by somebody else, and is only shown and compared.
+pub(crate) fn text(key: &[u8]) -> String {
+    String::from_utf8_lossy(key).into_owned()
+}

@@ -1,0 +1,293 @@
+//! A lease of the store that claims share, and the key that proves it: its beacon.
+//!
+//! The store answers a keep-alive from memory, and was seen to do so for seconds after the lease had gone. So it counts
+//! only when a write that demands the beacon, which hangs on the lease, was committed after it, under the same leader.
+//!
+//! The beacon's value is a number, the *epoch*. Every request that puts a key demands the present one. To raise it makes void
+//! whatever is still on its way.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use etcd_client::{
+    Compare, CompareOp, Error as EtcdError, LeaseKeepAliveStream, LeaseKeeper, PutOptions, Txn, TxnOp, TxnResponse,
+};
+use lock_core::{Error, ErrorKind, Instant, Result};
+
+use crate::connection::{Again, Connection};
+use crate::error::{Failure, Verdict, broken, nonsense, not_done};
+use crate::keys::Keys;
+use crate::requests::{found, get_key};
+use crate::undo::Undoing;
+
+/// So often is a renewal repeated whose answers come from two leaders.
+const TRIES: usize = 3;
+
+pub(crate) struct Session {
+    pub(crate) lease: i64,
+    pub(crate) beacon: String,
+    state: Mutex<State>,
+    stream: tokio::sync::Mutex<Option<Stream>>,
+    pub(crate) undoing: Undoing,
+}
+
+struct State {
+    /// When the renewal was sent that was confirmed last.
+    since: Instant,
+    /// As granted with it.
+    ttl: Duration,
+    epoch: u64,
+    lost: bool,
+    used: Instant,
+}
+
+/// Keep-alives go over a stream of their own.
+struct Stream {
+    link: u64,
+    keeper: LeaseKeeper,
+    answers: LeaseKeepAliveStream,
+}
+
+/// What the write found.
+enum Confirmed {
+    /// The lease lives, and these keys have these create revisions, if they are there.
+    Yes(Vec<Option<i64>>),
+    /// It does not count: ask again.
+    Again,
+    /// There is no beacon any more.
+    Gone,
+}
+
+impl Session {
+    /// Takes a lease of so many seconds and puts up its beacon.
+    ///
+    /// # Errors
+    /// None of them is about a claim: nothing was done for any.
+    pub(crate) async fn open(connection: &Connection, keys: &Keys, seconds: i64) -> Result<Self> {
+        let opening = async {
+            let granted = connection.ask(Again::Yes, |link| {
+                let mut lease = link.lease.clone();
+                async move { lease.grant(seconds, None).await }
+            });
+            let granted = granted.await?;
+            let lease = granted.value.id();
+            let beacon = keys.beacon(lease);
+            // Only where there is none, so that it does no harm should it come twice.
+            let txn = Txn::new()
+                .when([Compare::create_revision(beacon.as_str(), CompareOp::Equal, 0)])
+                .and_then([TxnOp::put(beacon.as_str(), "0", Some(PutOptions::new().with_lease(lease)))]);
+            transact(connection, Again::Yes, txn).await?;
+            let (since, ttl) = (granted.sent, seconds_of(granted.value.ttl()));
+            let state = State { since, ttl, epoch: 0, lost: false, used: connection.clock.now() };
+            Ok::<_, Failure>(Self {
+                lease,
+                beacon,
+                state: Mutex::new(state),
+                stream: tokio::sync::Mutex::default(),
+                undoing: Undoing::default(),
+            })
+        };
+        opening.await.map_err(|failure| not_done(failure.into()))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The store keeps the lease until then, at least.
+    pub(crate) fn valid_until(&self) -> Instant {
+        let state = self.state();
+        state.since + state.ttl
+    }
+
+    /// As the store granted it.
+    pub(crate) fn ttl(&self) -> Duration {
+        self.state().ttl
+    }
+
+    /// Was it renewed less than this part of it ago?
+    pub(crate) fn is_fresh(&self, part: u32, now: Instant) -> bool {
+        let state = self.state();
+        !state.lost && now <= state.since + state.ttl / part
+    }
+
+    /// Did a claim begin with it less than its time ago?
+    pub(crate) fn is_used(&self, now: Instant) -> bool {
+        let state = self.state();
+        now <= state.used + state.ttl
+    }
+
+    pub(crate) fn touch(&self, now: Instant) {
+        self.state().used = now;
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.state().epoch
+    }
+
+    /// The store has this epoch. It never goes back.
+    pub(crate) fn saw_epoch(&self, epoch: u64) {
+        let mut state = self.state();
+        state.epoch = state.epoch.max(epoch);
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.state().lost
+    }
+
+    pub(crate) fn lose(&self) {
+        self.state().lost = true;
+    }
+
+    /// The condition under which a key may be put.
+    pub(crate) fn is_present(&self) -> Compare {
+        self.is_at(self.epoch())
+    }
+
+    /// The same at an epoch that was read before.
+    pub(crate) fn is_at(&self, epoch: u64) -> Compare {
+        Compare::value(self.beacon.as_str(), CompareOp::Equal, epoch.to_string())
+    }
+
+    /// Hangs a key on the lease.
+    pub(crate) fn put(&self, key: &str, value: &str) -> TxnOp {
+        TxnOp::put(key, value, Some(PutOptions::new().with_lease(self.lease)))
+    }
+
+    /// Prolongs the lease, and answers the create revisions of these keys; `None`: the lease is over.
+    pub(crate) async fn renew(
+        self: &Arc<Self>,
+        connection: &Connection,
+        keys: &[String],
+    ) -> Result<Option<Vec<Option<i64>>>> {
+        let known = self.state().since;
+        let mut stream = self.stream.lock().await;
+        if keys.is_empty() && self.state().since > known {
+            // Somebody else did while this waited for its turn.
+            return Ok(Some(Vec::new()));
+        }
+        for _ in 0..TRIES {
+            let Some((sent, ttl, term)) = self.keep_alive(connection, &mut stream).await? else {
+                self.lose();
+                return Ok(None);
+            };
+            match self.confirm(connection, term, keys).await? {
+                Confirmed::Yes(revisions) => {
+                    let mut state = self.state();
+                    if sent > state.since {
+                        (state.since, state.ttl) = (sent, ttl);
+                    }
+                    return Ok(Some(revisions));
+                }
+                Confirmed::Again => {}
+                Confirmed::Gone => {
+                    self.lose();
+                    return Ok(None);
+                }
+            }
+        }
+        Err(Error::new(ErrorKind::Unknown, "the cluster changed its leader; the lease could not be confirmed"))
+    }
+
+    /// When it was sent, the lease's time as granted, and the leader's term; `None`: the lease is over.
+    async fn keep_alive(
+        &self,
+        connection: &Connection,
+        stream: &mut Option<Stream>,
+    ) -> Result<Option<(Instant, Duration, u64)>> {
+        let mut tries = connection.endpoints.len().max(2);
+        loop {
+            tries -= 1;
+            match self.keep_alive_once(connection, stream).await {
+                Ok(answer) => return Ok(answer),
+                Err(Verdict::Answered(Failure::LeaseGone)) => return Ok(None),
+                Err(Verdict::Answered(Failure::Other(error))) => return Err(error),
+                Err(Verdict::NotDone(error) | Verdict::NoLeader(error) | Verdict::Unknown(error)) if tries == 0 => {
+                    return Err(error);
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    async fn keep_alive_once(
+        &self,
+        connection: &Connection,
+        stream: &mut Option<Stream>,
+    ) -> Result<Option<(Instant, Duration, u64)>, Verdict> {
+        let link = connection.link().await?;
+        let opening = async {
+            // Its first answer, which says neither time nor term, is swallowed by the client.
+            let (keeper, answers) = link.lease.clone().keep_alive(self.lease).await?;
+            Ok(Stream { link: link.number, keeper, answers })
+        };
+        // Taken out: an answer that is late must not count for the next question.
+        let mut open = match stream.take().filter(|stream| stream.link == link.number) {
+            Some(stream) => stream,
+            None => match connection.bounded(&link, async { Ok(opening.await) }).await? {
+                Ok(stream) => stream,
+                Err(EtcdError::LeaseKeepAliveError(_)) => return Ok(None),
+                Err(error) => return connection.bounded(&link, async { Err(error) }).await,
+            },
+        };
+        let sent = connection.clock.now();
+        let asking = async {
+            open.keeper.keep_alive().await?;
+            open.answers.message().await
+        };
+        let answer = connection.bounded(&link, asking).await?;
+        let Some(answer) = answer else {
+            connection.leave(link.number);
+            return Err(Verdict::Unknown(broken(&link.endpoint)));
+        };
+        *stream = Some(open);
+        let term = answer.header().map_or(0, |header| header.raft_term());
+        Ok((answer.ttl() > 0).then(|| (sent, seconds_of(answer.ttl()), term)))
+    }
+
+    /// The write that proves it. It deletes what is not there: that is committed like any other, also when the store is full.
+    async fn confirm(&self, connection: &Connection, term: u64, keys: &[String]) -> Result<Confirmed> {
+        let write = TxnOp::delete(format!("{}/", self.beacon), None);
+        let looks = keys.iter().map(|key| get_key(key));
+        let txn = Txn::new()
+            .when([self.is_present()])
+            .and_then([write].into_iter().chain(looks).collect::<Vec<_>>())
+            .or_else([get_key(&self.beacon)]);
+        let answer = match transact(connection, Again::Yes, txn).await {
+            Ok(answer) => answer,
+            Err(failure) => return Err(failure.into()),
+        };
+        if !answer.succeeded() {
+            return Ok(if self.saw_beacon(&answer)? { Confirmed::Again } else { Confirmed::Gone });
+        }
+        if answer.header().ok_or_else(nonsense)?.raft_term() != term {
+            return Ok(Confirmed::Again);
+        }
+        let found = found(&answer)?;
+        if found.len() != keys.len() {
+            return Err(nonsense());
+        }
+        Ok(Confirmed::Yes(found.iter().map(|found| found.first().map(|key| key.create_revision())).collect()))
+    }
+
+    /// Reads the epoch from an answer whose first key is the beacon. False: there is none.
+    pub(crate) fn saw_beacon(&self, answer: &TxnResponse) -> Result<bool> {
+        let found = found(answer)?;
+        let Some(beacon) = found.first().and_then(|found| found.first()) else { return Ok(false) };
+        let epoch = beacon.value_str().ok().and_then(|epoch| epoch.parse().ok()).ok_or_else(nonsense)?;
+        self.saw_epoch(epoch);
+        Ok(true)
+    }
+}
+
+pub(crate) async fn transact(connection: &Connection, again: Again, txn: Txn) -> Result<TxnResponse, Failure> {
+    let asking = connection.ask(again, |link| {
+        let (mut kv, txn) = (link.kv.clone(), txn.clone());
+        async move { kv.txn(txn).await }
+    });
+    Ok(asking.await?.value)
+}
+
+fn seconds_of(ttl: i64) -> Duration {
+    Duration::from_secs(u64::try_from(ttl).unwrap_or_default())
+}

@@ -1,0 +1,104 @@
+//! The undoing of claims of which nobody knows what the store has of them.
+//!
+//! Each raises the session's epoch, so that two at once would only be in each other's way. So there is one request at a time, for
+//! all that wait for it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use etcd_client::KeyValue;
+use lock_core::{Error, Result, Unlocked};
+
+use crate::connection::{Again, Connection};
+use crate::error::{again, nonsense};
+use crate::requests::{deletions, found, leave};
+use crate::session::{Session, transact};
+
+/// A transaction may have 128 operations; each claim takes two, and the epoch one.
+const AT_ONCE: usize = 60;
+
+/// What is to be undone in one session.
+#[derive(Default)]
+pub(crate) struct Undoing {
+    state: Mutex<State>,
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The lines of claims, by their keys.
+    pending: BTreeMap<String, String>,
+    /// What was answered to those who wait for their turn.
+    done: HashMap<String, Result<Unlocked, Arc<Error>>>,
+}
+
+impl Undoing {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This one and others that wait.
+    fn some(&self, key: &str, line: &str) -> Vec<(String, String)> {
+        let state = self.state();
+        let others = state.pending.iter().filter(|(other, _)| *other != key);
+        let others = others.map(|(key, line)| (key.clone(), line.clone()));
+        [(key.to_owned(), line.to_owned())].into_iter().chain(others).take(AT_ONCE).collect()
+    }
+}
+
+impl Session {
+    /// Deletes the key, and makes void whatever is on its way for it. Did it hold the lock?
+    pub(crate) async fn undo(&self, connection: &Connection, key: &str, line: &str) -> Result<Unlocked> {
+        {
+            let mut state = self.undoing.state();
+            // Of an earlier call that was dropped.
+            state.done.remove(key);
+            state.pending.insert(key.to_owned(), line.to_owned());
+        }
+        // If this is dropped, another does it, or the next call.
+        let _turn = self.undoing.turn.lock().await;
+        if let Some(done) = self.undoing.state().done.remove(key) {
+            return done.map_err(|error| again(&error));
+        }
+        let some = self.undoing.some(key, line);
+        let answers = match undo_all(connection, &some, Some(self)).await {
+            Ok(answers) => answers.into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(Arc::new(error)); some.len()],
+        };
+        let mut state = self.undoing.state();
+        for ((key, _), answer) in some.into_iter().zip(answers) {
+            state.pending.remove(&key);
+            state.done.insert(key, answer);
+        }
+        state.done.remove(key).ok_or_else(nonsense)?.map_err(|error| again(&error))
+    }
+}
+
+/// Each with its key and its line.
+pub(crate) async fn undo_all(
+    connection: &Connection,
+    some: &[(String, String)],
+    mut session: Option<&Session>,
+) -> Result<Vec<Unlocked>> {
+    loop {
+        let at = session.map(|session| (session, session.epoch()));
+        let answer = transact(connection, Again::No, leave(some, at)).await.map_err(Error::from)?;
+        if let Some((open, epoch)) = at {
+            if !answer.succeeded() {
+                // An earlier answer was lost. Or there is no beacon: then nothing is done any more that is still on its way.
+                session = open.saw_beacon(&answer)?.then_some(open);
+                continue;
+            }
+            open.saw_epoch(epoch + 1);
+        }
+        let (firsts, deleted) = (found(&answer)?, deletions(&answer));
+        if (firsts.len(), deleted.len()) != (some.len(), some.len()) {
+            return Err(nonsense());
+        }
+        let held = |((key, _), (first, deleted)): (&(String, String), (Vec<KeyValue>, i64))| {
+            let first = first.first().is_some_and(|first| first.key() == key.as_bytes());
+            if first && deleted > 0 { Unlocked::Released } else { Unlocked::NotHeld }
+        };
+        return Ok(some.iter().zip(firsts.into_iter().zip(deleted)).map(held).collect());
+    }
+}

@@ -1,0 +1,129 @@
+//! How much is asked of the store, by its own count.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lock_core::{Claim, DistributedLock, LockName, Locks, OwnerId, Unlocked};
+use lock_etcd::EtcdLock;
+use test_servers::{EtcdCluster, Proxy};
+use tokio::task::JoinSet;
+
+/// Never over while a test runs, and not renewed either.
+const LONG: Duration = Duration::from_secs(3000);
+
+/// For what needs no lease's end.
+const BOUND: Duration = Duration::from_secs(60);
+
+async fn client(cluster: &EtcdCluster) -> Arc<EtcdLock> {
+    Arc::new(EtcdLock::connect(&cluster.url(), "oarlock").await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_uncontended_lock_is_two_requests() {
+    let cluster = EtcdCluster::start(1);
+    let locks = Locks::builder(client(&cluster).await).lease(LONG).build().unwrap();
+    let mutex = locks.mutex("x");
+    // The first one opens the session.
+    mutex.lock().await.unwrap().unlock().await.unwrap();
+    let before = cluster.requests(&[]);
+    for _ in 0..10 {
+        mutex.lock().await.unwrap().unlock().await.unwrap();
+        mutex.try_lock().await.unwrap().unwrap().unlock().await.unwrap();
+    }
+    assert_eq!(cluster.requests(&[]) - before, 40);
+}
+
+/// However many wait: at most three requests for each, none while they wait, one watch and one lease.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_contended_lock_is_three_requests_at_most() {
+    for waiters in [2, 1000] {
+        let cluster = EtcdCluster::start(1);
+        let (holder, client) = (client(&cluster).await, client(&cluster).await);
+        let name = LockName::new("x").unwrap();
+        let held = Claim::new(name.clone(), OwnerId::from_store("holder"), LONG);
+        holder.try_lock(&held).await.unwrap().unwrap();
+        let (before, transactions) = (cluster.requests(&[]), cluster.requests(&["Txn"]));
+        let mut tasks = JoinSet::new();
+        for number in 0..waiters {
+            let (client, name) = (Arc::clone(&client), name.clone());
+            tasks.spawn(async move {
+                let claim = Claim::new(name, OwnerId::from_store(&number.to_string()), LONG);
+                client.lock(&claim).await.unwrap();
+                client.unlock(&claim).await.unwrap();
+            });
+        }
+        let in_line = async {
+            // One opens the session.
+            while cluster.requests(&["Txn"]) < transactions + waiters + 1 {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(BOUND, in_line).await.expect("all stand in line");
+        let in_line = cluster.requests(&[]);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(cluster.requests(&[]), in_line, "{waiters} ask while they wait");
+        holder.unlock(&held).await.unwrap();
+        tokio::time::timeout(BOUND, tasks.join_all()).await.expect("all are served");
+        // Opening the session is two, and the holder's release one.
+        let asked = cluster.requests(&[]) - before;
+        assert!(asked <= 3 * waiters + 3, "{asked} requests for {waiters}");
+        // One for each client.
+        assert_eq!(cluster.requests(&["Watch"]), 2);
+        assert_eq!(cluster.requests(&["LeaseGrant"]), 2);
+        assert_eq!(cluster.requests(&["LeaseKeepAlive"]), 0);
+    }
+}
+
+/// A client behind a proxy.
+async fn client_behind(cluster: &EtcdCluster) -> (EtcdLock, Proxy) {
+    let proxy = Proxy::new(cluster.addresses()[0]);
+    (EtcdLock::connect(&format!("etcd://{}", proxy.address()), "oarlock").await.unwrap(), proxy)
+}
+
+/// Many who give up before they are answered are undone together.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_given_up_costs_few_requests() {
+    const MANY: u64 = 200;
+    let cluster = EtcdCluster::start(1);
+    let (client, proxy) = client_behind(&cluster).await;
+    let claim =
+        |name: u64| Claim::new(LockName::new(&name.to_string()).unwrap(), OwnerId::from_store("given up"), LONG);
+    client.try_lock(&claim(MANY)).await.unwrap().unwrap();
+    proxy.hold_s2c();
+    let before = cluster.requests(&["Txn"]);
+    let mut asking = JoinSet::new();
+    for name in 0..MANY {
+        let (client, claim) = (client.clone(), claim(name));
+        asking.spawn(async move { client.lock(&claim).await });
+    }
+    let asked = async {
+        while cluster.requests(&["Txn"]) < before + MANY {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(BOUND, asked).await.expect("all ask");
+    asking.shutdown().await;
+    proxy.forward();
+    let claims: Vec<_> = (0..MANY).map(claim).collect();
+    for undone in join_all(claims.iter().map(|claim| client.unlock(claim))).await {
+        assert_eq!(undone.unwrap(), Unlocked::Released);
+    }
+    let undone = cluster.requests(&["Txn"]) - before - MANY;
+    assert!(undone <= 10, "{undone} requests to undo {MANY}");
+}
+
+/// Those who wait no longer than it takes to get a lease leave the next one the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn short_waits_get_one_lease() {
+    const WAIT: Duration = Duration::from_millis(50);
+    let cluster = EtcdCluster::start(1);
+    let (client, proxy) = client_behind(&cluster).await;
+    proxy.delay(WAIT * 2);
+    let claim = Claim::new(LockName::new("x").unwrap(), OwnerId::from_store("hasty"), LONG);
+    for _ in 0..5 {
+        assert!(tokio::time::timeout(WAIT, client.lock(&claim)).await.is_err());
+    }
+    tokio::time::timeout(BOUND, client.lock(&claim)).await.expect("a grant").unwrap();
+    assert_eq!(cluster.requests(&["LeaseGrant"]), 1);
+}

@@ -1,0 +1,315 @@
+//! An etcd cluster of one or more members.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use conformance_tests::torture;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use crate::process::free_port;
+
+/// How long a cluster may take to answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The `etcd` processes of one cluster. Dropping it kills them and removes their files.
+#[derive(Debug)]
+pub struct EtcdCluster {
+    folder: TempDir,
+    scheme: &'static str,
+    arguments: Vec<String>,
+    members: Vec<Process>,
+}
+
+#[derive(Debug)]
+struct Process {
+    client: u16,
+    peer: u16,
+    child: Child,
+}
+
+impl EtcdCluster {
+    /// A cluster of so many members.
+    pub fn start(members: usize) -> Self {
+        Self::start_with(members, &[])
+    }
+
+    /// A cluster whose members have more arguments, such as `--quota-backend-bytes 2000000`.
+    pub fn start_with(members: usize, arguments: &[&str]) -> Self {
+        Self::start_at("http", members, arguments)
+    }
+
+    /// One member that speaks TLS, by arguments such as `--cert-file` and `--key-file`. It counts as started when it
+    /// accepts connections.
+    pub fn start_with_tls(arguments: &[&str]) -> Self {
+        Self::start_at("https", 1, arguments)
+    }
+
+    fn start_at(scheme: &'static str, members: usize, arguments: &[&str]) -> Self {
+        let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
+        // Another process may take a port between our finding it free and the member's taking it.
+        for _ in 0..20 {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let ports: Vec<_> = (0..members).map(|_| (free_port(), free_port())).collect();
+            let members = (0..members)
+                .map(|number| spawn(&folder, scheme, &ports, number, &arguments))
+                .zip(&ports)
+                .map(|(child, &(client, peer))| Process { client, peer, child })
+                .collect();
+            let mut cluster = Self { folder, scheme, arguments: arguments.clone(), members };
+            if (0..cluster.members.len()).all(|member| cluster.is_up(member)) {
+                return cluster;
+            }
+        }
+        panic!("etcd does not start");
+    }
+
+    /// Its members one by one, to be tortured.
+    pub fn apart(self) -> Vec<Box<dyn torture::Server>> {
+        let count = self.members.len();
+        let all = Arc::new(Mutex::new(self));
+        (0..count)
+            .map(|number| Box::new(Member { all: Arc::clone(&all), number }) as Box<dyn torture::Server>)
+            .collect()
+    }
+
+    /// Where the members listen.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.members.iter().map(|member| (Ipv4Addr::LOCALHOST, member.client).into()).collect()
+    }
+
+    /// The members as they are named in a URL: `host:port,host:port`.
+    pub fn hosts(&self) -> String {
+        let hosts: Vec<_> = self.addresses().iter().map(ToString::to_string).collect();
+        hosts.join(",")
+    }
+
+    /// The URL of the cluster.
+    pub fn url(&self) -> String {
+        format!("etcd://{}", self.hosts())
+    }
+
+    /// The member that leads.
+    pub fn leader(&self) -> usize {
+        let late = Instant::now() + PATIENCE;
+        while Instant::now() < late {
+            for (number, member) in self.members.iter().enumerate() {
+                let metrics = get(member.client, "/metrics").unwrap_or_default();
+                if metrics.lines().any(|line| line == "etcd_server_is_leader 1") {
+                    return number;
+                }
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("no member leads");
+    }
+
+    /// `kill -9` of a member.
+    pub fn kill(&mut self, member: usize) {
+        let child = &mut self.members[member].child;
+        // It may be dead already.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+
+    /// Stops a member where it is; connections stay open and nothing is answered.
+    pub fn pause(&self, member: usize) {
+        self.signal(member, Signal::SIGSTOP);
+    }
+
+    /// Lets a paused member go on.
+    pub fn resume(&self, member: usize) {
+        self.signal(member, Signal::SIGCONT);
+    }
+
+    /// `kill -9` of a member, and a new process on the same ports and files.
+    pub fn restart(&mut self, member: usize) {
+        self.kill(member);
+        self.spawn(member);
+        assert!(self.is_up(member), "etcd does not start again");
+    }
+
+    /// All members are killed, and an empty cluster is started at their places.
+    pub fn replace(&mut self) {
+        for member in 0..self.members.len() {
+            self.kill(member);
+            std::fs::remove_dir_all(self.folder.path().join(member.to_string())).expect("our files");
+        }
+        for member in 0..self.members.len() {
+            self.spawn(member);
+        }
+        assert!((0..self.members.len()).all(|member| self.is_up(member)), "etcd does not start again");
+    }
+
+    /// How many messages of clients the members got, requests and those of streams alike, whose method has one of these names;
+    /// without names, all.
+    pub fn requests(&self, methods: &[&str]) -> u64 {
+        let wanted = |line: &&str| {
+            let is_one = |method: &&str| line.contains(&format!("grpc_method=\"{method}\""));
+            line.starts_with("grpc_server_msg_received_total") && (methods.is_empty() || methods.iter().any(is_one))
+        };
+        let count = |line: &str| line.rsplit(' ').next().and_then(|number| number.parse::<f64>().ok());
+        let of_member = |member: &Process| {
+            let metrics = get(member.client, "/metrics").expect("the member runs");
+            metrics.lines().filter(wanted).filter_map(count).sum::<f64>() as u64
+        };
+        self.members.iter().map(of_member).sum()
+    }
+
+    /// The process id of a member.
+    pub fn pid(&self, member: usize) -> u32 {
+        self.members[member].child.id()
+    }
+
+    /// `etcdctl` with these arguments, to be run against all members.
+    pub fn etcdctl(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").arg("--endpoints").arg(self.hosts()).args(arguments).stdin(Stdio::null());
+        command
+    }
+
+    fn signal(&self, member: usize, signal: Signal) {
+        let pid = Pid::from_raw(self.pid(member).try_into().expect("a process id"));
+        kill(pid, signal).expect("the member runs");
+    }
+
+    fn spawn(&mut self, member: usize) {
+        let ports: Vec<_> = self.members.iter().map(|member| (member.client, member.peer)).collect();
+        self.members[member].child = spawn(&self.folder, self.scheme, &ports, member, &self.arguments);
+    }
+
+    /// Does the member answer a request, and does it live? A port that another server has answers too.
+    fn is_up(&mut self, member: usize) -> bool {
+        let (tls, member) = (self.scheme == "https", &mut self.members[member]);
+        let late = Instant::now() + PATIENCE;
+        while Instant::now() < late {
+            let answers = match get(member.client, "/health") {
+                Ok(answer) => tls || answer.contains(r#""health":"true""#),
+                Err(_) => false,
+            };
+            if member.child.try_wait().expect("our child").is_some() {
+                return false;
+            }
+            if answers {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        false
+    }
+}
+
+/// One member of a cluster, under torture.
+#[derive(Debug)]
+struct Member {
+    all: Arc<Mutex<EtcdCluster>>,
+    number: usize,
+}
+
+impl Member {
+    fn all(&self) -> MutexGuard<'_, EtcdCluster> {
+        self.all.lock().expect("no panic")
+    }
+}
+
+impl torture::Server for Member {
+    fn address(&self) -> SocketAddr {
+        self.all().addresses()[self.number]
+    }
+
+    fn keeps(&self) -> bool {
+        true
+    }
+
+    fn pause(&mut self) {
+        self.all().pause(self.number);
+    }
+
+    fn resume(&mut self) {
+        self.all().resume(self.number);
+    }
+
+    fn kill(&mut self) {
+        self.all().kill(self.number);
+    }
+
+    fn shut_down(&mut self) {
+        let mut all = self.all();
+        all.signal(self.number, Signal::SIGTERM);
+        // It ends by itself, however it ends.
+        let _ = all.members[self.number].child.wait();
+    }
+
+    /// Does not wait until it serves: the others that it needs for that may be paused.
+    fn start(&mut self) {
+        self.all().spawn(self.number);
+    }
+}
+
+impl Drop for EtcdCluster {
+    fn drop(&mut self) {
+        (0..self.members.len()).for_each(|member| self.kill(member));
+    }
+}
+
+fn spawn(folder: &TempDir, scheme: &str, ports: &[(u16, u16)], number: usize, arguments: &[String]) -> Child {
+    let (client, peer) = ports[number];
+    let client = format!("{scheme}://127.0.0.1:{client}");
+    let peers: Vec<_> =
+        ports.iter().enumerate().map(|(number, (_, peer))| format!("{number}=http://127.0.0.1:{peer}")).collect();
+    let peer = format!("http://127.0.0.1:{peer}");
+    Command::new("etcd")
+        .args(["--name", &number.to_string(), "--data-dir"])
+        .arg(folder.path().join(number.to_string()))
+        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+        .args(["--initial-cluster", &peers.join(","), "--logger", "zap"])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("etcd is installed (Debian's package etcd-server)")
+}
+
+/// What an HTTP server at this port answers.
+fn get(port: u16, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_member_starts_stops_and_starts_again() {
+        let mut cluster = EtcdCluster::start(1);
+        let put = cluster.etcdctl(&["put", "a", "b"]).output().expect("etcdctl is installed");
+        assert!(put.status.success(), "{put:?}");
+        let first = cluster.pid(0);
+        cluster.restart(0);
+        assert_ne!(cluster.pid(0), first);
+        let kept = cluster.etcdctl(&["get", "a", "--print-value-only"]).output().unwrap().stdout;
+        assert_eq!(kept, b"b\n");
+        cluster.replace();
+        assert_eq!(cluster.etcdctl(&["get", "a"]).output().unwrap().stdout, b"");
+    }
+
+    #[test]
+    fn of_three_members_another_leads_when_the_leader_is_dead() {
+        let mut cluster = EtcdCluster::start(3);
+        let first = cluster.leader();
+        cluster.kill(first);
+        assert_ne!(cluster.leader(), first);
+        cluster.restart(first);
+    }
+}
