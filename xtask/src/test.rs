@@ -2,11 +2,15 @@
 
 use std::process::Command;
 
-/// Programs (and files) that building and testing everything needs, and the Debian packages that have them.
-const NEEDED: [(&str, &str); 11] = [
+/// Programs (and some files) that building and testing everything needs, and the Debian packages that have them.
+const NEEDED: [(&str, &str); 19] = [
     ("sh", "dash"),
     ("cc", "gcc"),
     ("setsid", "util-linux"),
+    ("setpriv", "util-linux"),
+    ("/usr/lib/postgresql/15/bin/postgres", "postgresql-15"),
+    ("/usr/sbin/mariadbd", "mariadb-server-core"),
+    ("my_print_defaults", "mariadb-client-core"),
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
     ("/usr/lib/python3/dist-packages/redis/lock.py", "python3-redis"),
@@ -15,11 +19,20 @@ const NEEDED: [(&str, &str); 11] = [
     ("protoc", "protobuf-compiler"),
     ("/usr/include/google/protobuf/descriptor.proto", "libprotobuf-dev"),
     ("strace", "strace"),
+    ("javac", "default-jdk-headless"),
+    ("/usr/share/java/zookeeper.jar", "libzookeeper-java"),
+    ("/usr/share/java/curator-recipes.jar", "libcurator-recipes-java"),
+    ("/usr/lib/python3/dist-packages/kazoo/recipe/lock.py", "python3-kazoo"),
 ];
 
 /// What the test command tortures, long enough for many blows; a store that forgets, with what makes it forget.
-const TORTURED: [&[&str]; 4] =
-    [&["sqlite"], &["redis"], &["redis-forgetful", "--faults", "stop,cut,kill-server,restart-server"], &["etcd"]];
+const TORTURED: [&[&str]; 5] = [
+    &["sqlite"],
+    &["redis"],
+    &["redis-forgetful", "--faults", "stop,cut,kill-server,restart-server"],
+    &["zookeeper"],
+    &["etcd"],
+];
 
 pub(crate) fn run() -> Result<(), String> {
     set_up()?;

@@ -1,11 +1,12 @@
 //! `cargo xtask torture BACKEND`: worker processes, random blows at them, their networks and the server, and the oracle over
 //! what they logged.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
 use conformance_tests::torture::{self, Blow, Server, Site, TortureOptions};
-use test_servers::{EtcdCluster, RedisServer};
+use test_servers::{EtcdCluster, RedisServer, ZookeeperServers};
 
 use crate::test::cargo;
 
@@ -16,7 +17,7 @@ const ETCD_LEASE: Duration = Duration::from_secs(2);
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// The backend on a store made for this: `sqlite`, `redis`, `redis-forgetful`, which keeps nothing on disk, or
-    /// `etcd`, three members; or the URL of a store, of which only the clients are struck.
+    /// `zookeeper` or `etcd`, three of them; or the URL of a store, of which only the clients are struck.
     backend: String,
     /// For how long.
     #[arg(long, default_value_t = 1.0)]
@@ -45,14 +46,15 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         "sqlite" => Site::at(format!("sqlite:{}", folder.path().join("locks.db").display())),
         "redis" => redis(&["--appendonly", "yes", "--appendfsync", "always"]),
         "redis-forgetful" => redis(&[]),
+        "zookeeper" => {
+            Site::of(ZookeeperServers::start_with(3, &[]).apart(), |addresses| hosts("zookeeper", addresses))
+        }
         "etcd" if cfg!(not(feature = "etcd")) => return with_etcd(),
-        "etcd" => Site::of(EtcdCluster::start(3).apart(), |addresses| {
-            let hosts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
-            format!("etcd://{}", hosts.join(","))
-        }),
+        "etcd" => Site::of(EtcdCluster::start(3).apart(), |addresses| hosts("etcd", addresses)),
         url if url.contains(':') => Site::at(url),
         other => {
-            return Err(format!("{other:?} cannot be tortured: name sqlite, redis, redis-forgetful, etcd, or a URL"));
+            let known = "sqlite, redis, redis-forgetful, zookeeper, etcd, or a URL";
+            return Err(format!("{other:?} cannot be tortured: name {known}"));
         }
     };
     let minutes = Duration::try_from_secs_f64(options.minutes * 60.0).map_err(|error| format!("--minutes: {error}"))?;
@@ -76,6 +78,12 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     let report = runtime.block_on(torture::run(&torture, site)).map_err(|error| error.to_string())?;
     println!("{report}");
     if report.violations.is_empty() { Ok(()) } else { Err("rules were broken".to_owned()) }
+}
+
+/// A URL that names all of them.
+fn hosts(scheme: &str, addresses: &[SocketAddr]) -> String {
+    let hosts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+    format!("{scheme}://{}", hosts.join(","))
 }
 
 /// This program again, built with etcd.

@@ -34,7 +34,7 @@ pub(crate) struct Role {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
     /// Wait for the lock.
-    Lock { name: String },
+    Lock { name: String, fair: bool },
     /// Take it for a fixed time.
     Hold { name: String, ms: u64 },
     /// Try to take it.
@@ -139,7 +139,7 @@ async fn follow(locks: &Locks, lease: Duration, held: &mut Option<LockGuard>, or
     let mutex = |name: &str| locks.mutex(name).lease(lease);
     let asked = monotonic();
     let answer = match order {
-        Order::Lock { name } => mutex(&name).lock().await.map(Some),
+        Order::Lock { name, fair } => mutex(&name).fair(fair).lock().await.map(Some),
         Order::Hold { name, ms } => mutex(&name).hold_for(Duration::from_millis(ms)).lock().await.map(Some),
         Order::TryLock { name } => mutex(&name).try_lock().await,
         Order::Unlock => {

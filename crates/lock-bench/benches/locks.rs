@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use lock_bench::{contended, etcd, kept, memory, queue, redis, sqlite};
+use lock_bench::{contended, etcd, kept, memory, mysql, postgres, queue, redis, sqlite};
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -59,6 +59,21 @@ fn main() -> ExitCode {
     }
     if wanted("redis-contended") {
         figures.extend(runtime.block_on(redis::contended(5, second * 2)));
+    }
+    if wanted("postgres-uncontended") {
+        figures.push(runtime.block_on(postgres::uncontended(9, second)));
+    }
+    if wanted("postgres-contended") {
+        figures.extend(runtime.block_on(postgres::eight_processes(folder.path(), 5, second * 4)));
+    }
+    if wanted("postgres-kept") {
+        figures.extend(runtime.block_on(postgres::kept(10_000, second * 30)));
+    }
+    if wanted("mysql-uncontended") {
+        figures.push(runtime.block_on(mysql::uncontended(9, second)));
+    }
+    if wanted("mysql-contended") {
+        figures.extend(runtime.block_on(mysql::eight_processes(folder.path(), 5, second * 4)));
     }
     println!("\nRatios, median (lowest–highest round):");
     figures.iter().for_each(|figure| figure.print());

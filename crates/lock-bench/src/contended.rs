@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lock_etcd::EtcdLock;
 use lock_redis::RedisLock;
-use lock_sql::SqliteLock;
+use lock_sql::{MySqlLock, PostgresLock, SqliteLock};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::etcd::Service;
@@ -63,6 +63,8 @@ impl std::fmt::Display for Round {
         )
     }
 }
+
+impl Round {}
 
 /// One turn of one process: when it asked, had and gave back, by the machine's clock.
 type Turn = [u64; 3];
@@ -146,6 +148,10 @@ pub async fn work(mut arguments: impl Iterator<Item = String>) {
         "etcd" => times.take_turns(Ours::new(EtcdLock::connect(&place, "bench").await.expect("a server"))).await,
         "etcd-service" => times.take_turns(Service::new(&place).await).await,
         "redis" => times.take_turns(Ours::new(RedisLock::connect(&place, "bench").await.expect("a server"))).await,
+        "postgres" => {
+            times.take_turns(Ours::new(PostgresLock::connect(&place, "bench").await.expect("a server"))).await
+        }
+        "mysql" => times.take_turns(Ours::new(MySqlLock::connect(&place, "bench").await.expect("a server"))).await,
         other => panic!("no lock is called {other}"),
     };
     let mut output = std::io::stdout().lock();

@@ -7,11 +7,14 @@ pub mod contended;
 pub mod etcd;
 pub mod kept;
 pub mod memory;
+pub mod mysql;
 mod peers;
+pub mod postgres;
 pub mod queue;
 pub mod redis;
 pub mod sqlite;
 mod tasks;
+pub mod zookeeper;
 
 use std::time::{Duration, Instant};
 
@@ -80,4 +83,17 @@ async fn rate(during: Duration, mut cycle: impl AsyncFnMut()) -> f64 {
         cycles += 16;
     }
     f64::from(cycles) / start.elapsed().as_secs_f64()
+}
+
+/// The median time in seconds of `cycle`, run one after the other for this long.
+async fn middle(during: Duration, mut cycle: impl AsyncFnMut()) -> f64 {
+    let start = Instant::now();
+    let mut times = Vec::new();
+    while start.elapsed() < during {
+        let begun = Instant::now();
+        cycle().await;
+        times.push(begun.elapsed());
+    }
+    let at = times.len() / 2;
+    times.select_nth_unstable(at).1.as_secs_f64()
 }

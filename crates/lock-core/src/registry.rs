@@ -35,6 +35,16 @@ pub trait BackendFactory: fmt::Debug + Send + Sync + 'static {
     /// [`ErrorKind::Invalid`] for a wrong URL or setting, [`ErrorKind::Unavailable`] and [`ErrorKind::Refused`] as the
     /// store says.
     async fn connect(&self, target: Target) -> Result<Arc<dyn DistributedLock>>;
+
+    /// The script that makes what the store has to have beforehand, for operators who give their programs no right to make
+    /// it. Asks no store.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for a wrong URL or setting, [`ErrorKind::Unsupported`] if the store needs nothing beforehand.
+    fn schema(&self, target: Target) -> Result<String> {
+        let message = format!("a store of {:?} needs nothing made beforehand", target.url.scheme());
+        Err(Error::new(ErrorKind::Unsupported, message))
+    }
 }
 
 /// Maps URL schemes to backends. A value, not a global: each application may have its own.
@@ -84,13 +94,27 @@ impl Registry {
     /// Nothing is held yet: a dropped connect leaves nothing behind.
     pub async fn connect(&self, config: Config) -> Result<Locks> {
         let (options, target) = config.into_parts()?;
-        let scheme = target.url.scheme();
-        let Some(factory) = self.built_in.get(scheme) else {
-            return Err(self.missing(scheme));
-        };
+        let factory = self.factory(&target)?;
         let name = factory.schemes()[0];
         let backend = factory.connect(target).await.map_err(|error| error.with_context("connect", name, None))?;
         options.build(backend)
+    }
+
+    /// The script that makes what the store has to have beforehand: see [`BackendFactory::schema`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if the backend is not built in, or needs nothing beforehand; [`ErrorKind::Invalid`] for a
+    /// wrong setting.
+    pub fn schema(&self, config: Config) -> Result<String> {
+        let (_, target) = config.into_parts()?;
+        let factory = self.factory(&target)?;
+        let name = factory.schemes()[0];
+        factory.schema(target).map_err(|error| error.with_context("schema", name, None))
+    }
+
+    fn factory(&self, target: &Target) -> Result<&Arc<dyn BackendFactory>> {
+        let scheme = target.url.scheme();
+        self.built_in.get(scheme).ok_or_else(|| self.missing(scheme))
     }
 
     fn missing(&self, scheme: &str) -> Error {

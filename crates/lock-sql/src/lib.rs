@@ -1,7 +1,9 @@
 //! Oarlock's backend for SQL databases: a table with a unique index, each decision one statement that commits by itself.
 //!
-//! The feature `sqlite` (on by default) brings [`SqliteLock`]: a file that the processes of one host share, without any
-//! server.
+//! - The feature `sqlite` (on by default) brings `SqliteLock`: a file that the processes of one host share, without any server.
+//! - The feature `postgres` (on by default) brings `PostgresLock`: a PostgreSQL database, for every host that reaches it.
+//! - The feature `mysql` (on by default) brings `MySqlLock`: the same in MySQL or MariaDB.
+//! - The feature `tls` protects the connections to servers.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -20,8 +22,22 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+mod rows;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod server;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
+#[cfg(feature = "mysql")]
+pub use mysql::{MySqlFactory, MySqlLock};
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresFactory, PostgresLock};
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub use server::ServerOptions;
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteFactory, SqliteLock, SqliteOptions, default_path};

@@ -51,6 +51,11 @@ pub(crate) enum Command {
     Evict(EvictArgs),
     /// Look for settings of the store that void a promise
     Doctor(DoctorArgs),
+    /// Print the script that makes the tables, for stores where this program has no right to make them
+    Schema {
+        /// Instead of --url
+        url: Option<String>,
+    },
     /// Print the completions for a shell
     Completions { shell: Shell },
     /// Print the manual page, of the program or of one of its commands

@@ -9,8 +9,33 @@ use crate::args::Settings;
 use crate::exit::{CONFIG, Failure};
 use crate::output;
 
+/// Prints what makes the store's tables, and asks no store.
+pub(crate) fn schema(settings: &Settings, url: Option<&str>) -> Result<u8, Failure> {
+    let mut config = chosen(settings, None)?;
+    if let Some(url) = url {
+        config = config.overlay(Config::from_url(url).map_err(|error| Failure::config(&error))?);
+    }
+    output::print(&oarlock::registry().schema(config).map_err(|error| Failure::config(&error))?)?;
+    Ok(0)
+}
+
 /// Connects. `label` names the holder where no configuration does.
 pub(crate) async fn connect(settings: &Settings, label: Option<String>) -> Result<Locks, Failure> {
+    let config = chosen(settings, label)?;
+    let locks = oarlock::connect_with(config).await.map_err(|error| Failure::config(&error))?;
+    if locks.capabilities().scope == Scope::Process {
+        // Each run of this program is a process of its own: nothing would be locked.
+        let message = format!("{} locks within one process only; name another store", locks.capabilities().backend);
+        return Err(Failure::new(CONFIG, message));
+    }
+    if settings.verbose > 0 {
+        // What the backend made of the URL: where a default lies, for one. It shows no secret.
+        output::say(format!("connected to {:?}", locks.backend()));
+    }
+    Ok(locks)
+}
+
+fn chosen(settings: &Settings, label: Option<String>) -> Result<Config, Failure> {
     let mut config = Config::from_url(oarlock::DEFAULT_URL).map_err(|error| Failure::config(&error))?;
     let mut origin = "the embedded default".to_owned();
     for (layer, source) in layers(settings, label)? {
@@ -24,17 +49,7 @@ pub(crate) async fn connect(settings: &Settings, label: Option<String>) -> Resul
     {
         output::say(format!("using {url} ({origin})"));
     }
-    let locks = oarlock::connect_with(config).await.map_err(|error| Failure::config(&error))?;
-    if locks.capabilities().scope == Scope::Process {
-        // Each run of this program is a process of its own: nothing would be locked.
-        let message = format!("{} locks within one process only; name another store", locks.capabilities().backend);
-        return Err(Failure::new(CONFIG, message));
-    }
-    if settings.verbose > 0 {
-        // What the backend made of the URL: where a default lies, for one. It shows no secret.
-        output::say(format!("connected to {:?}", locks.backend()));
-    }
-    Ok(locks)
+    Ok(config)
 }
 
 /// The layers above the default, the strongest last, and where each comes from.

@@ -62,6 +62,7 @@ async fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Evict(args) => on_locks(settings, None, async |locks| evict::evict(args, locks).await).await,
         Command::Doctor(args) => on_locks(settings, None, async |locks| show::doctor(args, locks).await).await,
         Command::Guard(args) => run::guard(args).await,
+        Command::Schema { url } => config::schema(settings, url.as_deref()),
         Command::Completions { shell } => generate::completions(*shell),
         Command::Man { command } => generate::man(command.as_deref()),
     }

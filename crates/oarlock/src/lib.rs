@@ -7,8 +7,10 @@ pub use lock_core::*;
 pub use lock_etcd as etcd;
 #[cfg(feature = "redis")]
 pub use lock_redis as redis;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub use lock_sql as sql;
+#[cfg(feature = "zookeeper")]
+pub use lock_zookeeper as zookeeper;
 
 // The example in the README is a test.
 #[cfg(doctest)]
@@ -44,10 +46,16 @@ pub fn registry() -> Registry {
     }
     #[cfg(feature = "etcd")]
     registry.register(lock_etcd::EtcdFactory);
+    #[cfg(feature = "mysql")]
+    registry.register(lock_sql::MySqlFactory);
+    #[cfg(feature = "postgres")]
+    registry.register(lock_sql::PostgresFactory);
     #[cfg(feature = "redis")]
     registry.register(lock_redis::RedisFactory);
     #[cfg(feature = "sqlite")]
     registry.register(lock_sql::SqliteFactory);
+    #[cfg(feature = "zookeeper")]
+    registry.register(lock_zookeeper::ZookeeperFactory);
     registry
 }
 

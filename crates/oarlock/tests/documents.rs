@@ -25,6 +25,16 @@ async fn redis_is_here() {
     }
 }
 
+#[cfg(feature = "zookeeper")]
+#[tokio::test]
+async fn zookeeper_is_here() {
+    assert!(README.contains("| `zookeeper://h1,h2,h3` | hosts | here"));
+    for scheme in ["zookeeper", "zk"] {
+        let error = oarlock::connect(&format!("{scheme}://127.0.0.1:1?timeout=200ms")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+}
+
 #[tokio::test]
 async fn etcd_is_here_or_names_its_feature() {
     assert!(README.contains("| `etcd://h1,h2,h3` | hosts | here"));
@@ -40,15 +50,7 @@ async fn etcd_is_here_or_names_its_feature() {
 }
 
 #[tokio::test]
-async fn the_announced_urls_are_known_and_name_their_feature() {
-    let announced = [("zookeeper", "zookeeper"), ("postgres", "postgres"), ("mysql", "mysql")];
-    for (scheme, feature) in announced {
-        let url = format!("{scheme}://host");
-        assert!(README.contains(&format!("`{scheme}://…` | hosts | announced")), "{scheme}");
-        let error = oarlock::connect(&url).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.to_string().contains(&format!("the cargo feature {feature:?}")), "{error}");
-    }
+async fn a_scheme_that_nobody_knows_is_answered_with_those_that_are_known() {
     let error = oarlock::connect("rediss+typo://host").await.unwrap_err().to_string();
     assert!(error.contains("sqlite") && error.contains("memory"), "{error}");
 }

@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use crate::redis::free_port;
+use crate::process::free_port;
 
 /// How long a cluster may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,7 +1,7 @@
 //! A Redis server.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
+use crate::process::free_port;
 use crate::{Authority, Certificate, ServerClock};
 
 /// How long a server may take to answer.
@@ -220,11 +221,6 @@ pub(crate) fn end(child: &mut Child) {
     // It may be dead already.
     let _ = child.kill();
     let _ = child.wait();
-}
-
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    listener.local_addr().expect("an address").port()
 }
 
 fn spawn(folder: &TempDir, port: u16, arguments: &[String], environment: &[(&str, PathBuf)]) -> Child {

@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 use crate::RedisServer;
-use crate::redis::{answers, ask, end, free_port, wait_for};
+use crate::process::free_port;
+use crate::redis::{answers, ask, end, wait_for};
 
 /// Three Redis Sentinels that watch over a primary, which they call `main`. Dropping it kills them.
 #[derive(Debug)]

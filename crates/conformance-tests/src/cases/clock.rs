@@ -27,7 +27,7 @@ pub(crate) async fn client_wall_moved(ctx: Ctx) {
     assert!(wall_clock(&mut ahead).await > now + HOUR / 2);
     assert!(wall_clock(&mut behind).await < now - HOUR / 2);
 
-    let lock = Order::Lock { name: "x".into() };
+    let lock = Order::Lock { name: "x".into(), fair: false };
     let try_lock = Order::TryLock { name: "x".into() };
     let mut last = 0;
     for turn in 0..3 {

@@ -163,7 +163,7 @@ pub(crate) async fn reentrant_counts(ctx: Ctx) {
 /// 55. Two handles on one connection never both hold.
 pub(crate) async fn two_handles_exclude(ctx: Ctx) {
     let backend = ctx.backend().await;
-    let (one, other) = (claim("x", LONG), claim("x", LONG));
+    let (one, other) = (claim("x", LONG), fair_claim());
     backend.try_lock(&one).await.unwrap().unwrap();
     assert_eq!(backend.try_lock(&other).await.unwrap(), None);
     let waiting = tokio::spawn({

@@ -26,6 +26,7 @@ use lock_core::{
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
+use crate::rows::{Prefix, duration, holder, micros, shared};
 pub use factory::{SqliteFactory, SqliteOptions, default_path};
 use statements::{Ask, GRANT, INSPECT, LEAVE, LIST, RELEASE, RENEW, SWEEP, SWEEP_IS_DONE, SWEEP_IS_DUE, SWEEP_LINE};
 use store::{Answer, Failure, Store};
@@ -49,8 +50,7 @@ const END_OF_LINE: i64 = i64::MAX;
 /// The file must be on a local disk. Removing it by hand, with its `-wal` and `-shm`, ends all holds.
 pub struct SqliteLock {
     store: Store,
-    /// What all keys begin with.
-    prefix: String,
+    prefix: Prefix,
     wake: Wake,
 }
 
@@ -76,9 +76,7 @@ impl SqliteLock {
     }
 
     fn new(store: Store, prefix: &str) -> Self {
-        // Escaped, so that the first slash of a key ends its prefix and no two pairs of prefix and name share a key.
-        let prefix = prefix.replace('%', "%25").replace('/', "%2F") + "/";
-        Self { store, prefix, wake: Wake::new() }
+        Self { store, prefix: Prefix::new(prefix), wake: Wake::new() }
     }
 
     /// The file.
@@ -87,7 +85,7 @@ impl SqliteLock {
     }
 
     fn key(&self, name: &LockName) -> String {
-        format!("{}{name}", self.prefix)
+        self.prefix.key(name)
     }
 
     /// Runs a statement, once more if the file was replaced.
@@ -124,7 +122,7 @@ impl SqliteLock {
         let answer = self.store.run(ask).await?;
         let Some(row) = answer.rows.first() else { return Ok(None) };
         let token = StoreToken::new(row.get::<i64, _>("token") as u64)?;
-        Ok(Some(Grant { token, valid_until: answer.sent + Duration::from_micros(lease_us as u64) }))
+        Ok(Some(Grant { token, valid_until: answer.sent + duration(lease_us) }))
     }
 
     /// Ends the hold of this owner, and tells the next in line. None: it holds nothing.
@@ -169,7 +167,7 @@ impl SqliteLock {
             self.store.run(Ask { statement: RENEW, text: Some(&leases), many: true, ..Ask::default() }).await?;
         let held: HashSet<&str> = answer.rows.iter().map(|row| row.get("owner")).collect();
         let renewal = |claim: &Claim| match held.contains(claim.owner.as_str()) {
-            true => Renewal::Held { valid_until: answer.sent + Duration::from_micros(micros(claim.lease) as u64) },
+            true => Renewal::Held { valid_until: answer.sent + duration(micros(claim.lease)) },
             false => Renewal::NotHeld,
         };
         Ok(claims.iter().map(renewal).collect())
@@ -180,20 +178,13 @@ impl SqliteLock {
             let path = self.store.path.display();
             Error::new(ErrorKind::Refused, format!("the file {path} has a row whose {what} is none of ours"))
         };
-        let name: &str = row.get("name");
-        let name = name.strip_prefix(&self.prefix).and_then(|name| LockName::new(name).ok());
-        let name = name.ok_or_else(|| foreign("name"))?;
+        let name = self.prefix.name(row.get("name")).ok_or_else(|| foreign("name"))?;
         let holder = match row.get::<Option<&str>, _>("owner") {
             Some(owner) => {
                 let left: i64 = row.get("left_us");
                 // Of another boot there is no start to count from: its last renewal is all that is known.
                 let held = row.get::<Option<i64>, _>("held_us").unwrap_or(row.get::<i64, _>("lease_us") - left);
-                Some(Holder {
-                    owner: OwnerId::from_store(owner),
-                    held_for: Duration::from_micros(held.try_into().unwrap_or(0)),
-                    remaining: Duration::from_micros(left.try_into().unwrap_or(0)),
-                    token: StoreToken::new(row.get::<i64, _>("token") as u64)?,
-                })
+                Some(holder(owner, held, left, row.get("token"))?)
             }
             None => None,
         };
@@ -267,10 +258,7 @@ impl DistributedLock for SqliteLock {
             match self.renew_some(some).await {
                 Ok(renewals) => answers.extend(renewals.into_iter().map(Ok)),
                 Err(Failure::Replaced) => answers.extend(some.iter().map(|_| Ok(Renewal::NotHeld))),
-                // Each claim gets an error of its own; they share the words.
-                Err(Failure::Error(error)) => {
-                    answers.extend(some.iter().map(|_| Err(Error::new(error.kind(), error.to_string()))));
-                }
+                Err(Failure::Error(error)) => answers.extend(shared(&error, some.len())),
             }
         }
         answers
@@ -287,14 +275,14 @@ impl DistributedLock for SqliteLock {
 
     async fn list(&self, query: &ListQuery) -> Result<Page> {
         let limit = query.limit.clamp(1, 10_000);
-        let from = format!("{}{}", self.prefix, query.prefix);
+        let (from, end) = self.prefix.range(&query.prefix);
         let after = query.after.as_ref().map(|name| self.key(name)).unwrap_or_default();
         let ask = Ask {
             statement: LIST,
             key: &from,
             owner: &after,
             number: limit as i64 + 1,
-            text: Some(&end_of_prefix(&from)),
+            text: Some(&end),
             many: true,
             ..Ask::default()
         };
@@ -323,23 +311,4 @@ impl DistributedLock for SqliteLock {
     async fn close(&self) -> Result<()> {
         self.store.close().await
     }
-}
-
-/// A lease in microseconds; one too long for that is as good as endless.
-fn micros(lease: Duration) -> i64 {
-    // An expiry is a sum of a time and a lease: it must fit too.
-    i64::try_from(lease.as_micros()).unwrap_or(i64::MAX).min(i64::MAX / 4)
-}
-
-/// The first text behind all that begin with `prefix`. Not a pattern: in a name, `%` and `_` are what they are.
-fn end_of_prefix(prefix: &str) -> String {
-    let mut end = prefix.to_owned();
-    while let Some(last) = end.pop() {
-        // The range skips what lies between two characters; UTF-8 sorts as the characters do.
-        if let Some(next) = (last..=char::MAX).nth(1) {
-            end.push(next);
-            break;
-        }
-    }
-    end
 }

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::host_clock::HostClock;
 use super::statements::{Ask, SCHEMA};
-use super::{SqliteLock, SqliteOptions, end_of_prefix};
+use super::{SqliteLock, SqliteOptions};
 
 mod files;
 
@@ -405,12 +405,4 @@ async fn options_are_checked_and_debug_is_short() {
     taken(&lock, &claim("job", "secret-owner", LEASE)).await;
     let shown = format!("{lock:?}");
     assert!(shown.contains("locks.db") && !shown.contains("secret"), "{shown}");
-}
-
-#[test]
-fn the_end_of_a_prefix_is_behind_all_that_begin_with_it() {
-    for (prefix, end) in [("a", "b"), ("t/a%", "t/a&"), ("a\u{10ffff}", "b"), ("\u{d7ff}", "\u{e000}"), ("", "")] {
-        assert_eq!(end_of_prefix(prefix), end);
-    }
-    assert!("é" < end_of_prefix("é").as_str() && "éz" < end_of_prefix("é").as_str());
 }

@@ -1,0 +1,137 @@
+//! PostgreSQL: a lock's two statements against a bare upsert and delete by the same driver with the same durability; eight
+//! processes on one name; and what it costs to keep many locks.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lock_core::{Claim, DistributedLock, LockName, Locks, OwnerId};
+use lock_sql::PostgresLock;
+use sqlx::{Connection, PgConnection};
+use test_servers::PostgresServer;
+
+use crate::contended::{Load, run};
+use crate::{Figure, PAUSE, middle};
+
+/// Long enough for any run.
+const LEASE: Duration = Duration::from_secs(60);
+
+/// Lock and unlock, nobody else there: the median time, per that of the bare pair.
+pub async fn uncontended(rounds: usize, each: Duration) -> Figure {
+    let server = PostgresServer::start_durable(&[]);
+    let lock = PostgresLock::connect(&server.url(), "bench").await.expect("a server");
+    let mut bare = bare(&server).await;
+    let name = LockName::new("bench").expect("a name");
+    let mut ratios = Vec::new();
+    let mut number = 0;
+    for _ in 0..rounds {
+        let base = middle(each, async || pair(&mut bare).await).await;
+        let ours = middle(each, async || {
+            number += 1;
+            let claim = Claim::new(name.clone(), OwnerId::from_store(&format!("bench@host:1#{number}")), LEASE);
+            lock.lock(&claim).await.expect("free");
+            lock.unlock(&claim).await.expect("held");
+        });
+        let ours = ours.await;
+        println!("    postgres: {:.0} us, bare upsert + delete {:.0} us", ours * 1e6, base * 1e6);
+        ratios.push(ours / base);
+    }
+    Figure::at_most("postgres: lock + unlock, median time / bare upsert + delete", ratios, 1.2)
+}
+
+async fn bare(server: &PostgresServer) -> PgConnection {
+    let mut bare = PgConnection::connect(&server.url()).await.expect("a server");
+    sqlx::query("CREATE TABLE bare (name text PRIMARY KEY, owner text, expires bigint)")
+        .execute(&mut bare)
+        .await
+        .expect("a new table");
+    bare
+}
+
+async fn pair(bare: &mut PgConnection) {
+    const INSERT: &str = "INSERT INTO bare VALUES ($1, $2, $3) ON CONFLICT (name) DO UPDATE SET owner = excluded.owner,
+        expires = excluded.expires WHERE bare.expires < 0";
+    let insert = sqlx::query(INSERT).bind("bench").bind("bench@host:1#1").bind(1_i64).execute(&mut *bare).await;
+    assert_eq!(insert.expect("free").rows_affected(), 1);
+    let delete = sqlx::query("DELETE FROM bare WHERE name = $1 AND owner = $2").bind("bench").bind("bench@host:1#1");
+    assert_eq!(delete.execute(&mut *bare).await.expect("held").rows_affected(), 1);
+}
+
+/// 8 processes on one name, with 2 ms holds and pauses: the rate, per that of `flock` in the same round; the median hand-off,
+/// per bare pair; statements per acquisition; and Jain's index.
+pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [Figure; 4] {
+    let load = Load { pause: PAUSE, during: each };
+    let server = PostgresServer::start_durable(&["track_functions=all"]);
+    drop(PostgresLock::connect(&server.url(), "bench").await.expect("a server"));
+    let mut bare = bare(&server).await;
+    let (mut rates, mut hand_offs, mut statements, mut fairness) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let base = run("flock", folder, load);
+        let single = middle(Duration::from_secs(1), async || pair(&mut bare).await).await;
+        let before = calls(&server).await;
+        let ours = run("postgres", server.url(), load);
+        let asked = calls(&server).await - before;
+        println!("    flock {base}\n    postgres {ours}, bare pair {:.0} us, {asked} statements", single * 1e6);
+        rates.push(ours.rate / base.rate);
+        hand_offs.push(ours.at(0.5).as_secs_f64() / single);
+        statements.push(asked as f64 / (ours.rate * each.as_secs_f64()));
+        fairness.push(ours.fairness);
+    }
+    [
+        Figure::at_least("postgres: 8 processes, 2 ms holds and pauses / flock", rates, 0.72),
+        Figure::at_most("postgres: 8 processes, median hand-off / bare pair", hand_offs, 2.5),
+        Figure::at_most("postgres: 8 processes, statements per acquisition", statements, 3.0),
+        Figure::at_least("postgres: 8 processes, fairness", fairness, 0.99),
+    ]
+}
+
+/// How many statements there were: each of ours that does anything calls one of these once.
+async fn calls(server: &PostgresServer) -> i64 {
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let mut bare = PgConnection::connect(&server.url()).await.expect("a server");
+    let query = "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_user_functions
+        WHERE funcname IN ('oarlock_acquire', 'oarlock_release', 'oarlock_look')";
+    sqlx::query_scalar(query).fetch_one(&mut bare).await.expect("a number")
+}
+
+/// How many transactions were committed. A session's are counted at the latest when it ends.
+async fn commits(server: &PostgresServer) -> i64 {
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let mut bare = PgConnection::connect(&server.url()).await.expect("a server");
+    let query = sqlx::query_scalar("SELECT xact_commit FROM pg_stat_database WHERE datname = 'postgres'");
+    query.fetch_one(&mut bare).await.expect("a number")
+}
+
+/// `count` locks held with the default lease: the most connections, and statements a second that renew them.
+pub async fn kept(count: usize, during: Duration) -> [Figure; 2] {
+    let server = PostgresServer::start_durable(&["autovacuum=off"]);
+    let backend = Arc::new(PostgresLock::connect(&server.url(), "bench").await.expect("a server"));
+    let locks = Locks::new(Arc::clone(&backend) as Arc<dyn DistributedLock>);
+    let mut guards = Vec::new();
+    for number in 0..count {
+        guards.push(locks.mutex(&format!("kept/{number}")).lock().await.expect("free"));
+    }
+    let mut bare = PgConnection::connect(&server.url()).await.expect("a server");
+    let query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'oarlock'";
+    let (before, start, mut connections) = (commits(&server).await, Instant::now(), Vec::new());
+    while start.elapsed() < during {
+        let now: i64 = sqlx::query_scalar(query).fetch_one(&mut bare).await.expect("a number");
+        connections.push(now as f64);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let took = start.elapsed().as_secs_f64();
+    assert!(guards.iter().all(|guard| guard.is_held()), "all of them were renewed");
+    let own = connections.len() as f64;
+    // What the sessions did is counted when they end.
+    backend.close().await.expect("it closes");
+    let statements = (commits(&server).await - before) as f64 - own;
+    let most = connections.into_iter().fold(0.0, f64::max);
+    [
+        Figure::at_most(format!("postgres: connections that keep {count} locks"), vec![most], 10.0),
+        Figure::at_most(
+            format!("postgres: statements a second that keep {count} locks"),
+            vec![statements / took],
+            50.0,
+        ),
+    ]
+}

@@ -1,0 +1,77 @@
+//! Settings of the server that void a promise.
+
+use std::collections::HashMap;
+
+use lock_core::{Finding, Result};
+use sqlx::Row;
+
+use super::{MySqlLock, arguments};
+use crate::server::Again;
+
+const CRASH: &str =
+    "exclusion over a crash of the server: a grant that was answered may be gone afterwards, and its token come again";
+
+/// Settings, the values of which some void a promise, what that promise is, and what to set.
+const SETTINGS: [(&str, &[&str], &str, &str); 5] = [
+    ("innodb_flush_log_at_trx_commit", &["0", "2"], CRASH, "set innodb_flush_log_at_trx_commit=1"),
+    ("innodb_doublewrite", &["OFF"], CRASH, "set innodb_doublewrite=ON"),
+    (
+        "sysdate_is_now",
+        &["ON"],
+        "exact leases: one that was waited for is counted from the beginning of the wait",
+        "start the server without --sysdate-is-now",
+    ),
+    (
+        "binlog_format",
+        &["STATEMENT"],
+        "exclusion over a failover: replicas compute other times than the primary",
+        "set binlog_format=ROW",
+    ),
+    (
+        "sync_binlog",
+        &["0"],
+        "exclusion over a failover after a crash of the server: a replica may lack, or have too much of, what was granted",
+        "set sync_binlog=1",
+    ),
+];
+
+impl MySqlLock {
+    pub(super) async fn findings(&self) -> Result<Vec<Finding>> {
+        let answer = self.server.run(&self.statements.doctor, arguments!(), Again::Yes).await?;
+        let settings: HashMap<String, String> = answer.rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        Ok(findings(&settings))
+    }
+}
+
+fn findings(settings: &HashMap<String, String>) -> Vec<Finding> {
+    let set = |name: &str| settings.get(name).map(String::as_str).unwrap_or_default();
+    let replicates = set("log_bin") == "ON";
+    let counts = |name: &str| replicates || !name.contains("binlog");
+    SETTINGS
+        .iter()
+        .filter(|(name, bad, ..)| counts(name) && bad.contains(&set(name)))
+        .map(|(name, _, voids, advice)| Finding {
+            setting: format!("{name}={}", set(name)),
+            voids: (*voids).to_owned(),
+            advice: (*advice).to_owned(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_finding_names_its_setting() {
+        let found = |pairs: &[(&str, &str)]| {
+            let settings = pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+            findings(&settings).into_iter().map(|finding| finding.setting).collect::<Vec<_>>()
+        };
+        let good = [("innodb_flush_log_at_trx_commit", "1"), ("sysdate_is_now", "OFF"), ("binlog_format", "STATEMENT")];
+        assert!(found(&good).is_empty(), "nothing is replicated");
+        assert_eq!(found(&[("log_bin", "ON"), ("binlog_format", "STATEMENT")]), ["binlog_format=STATEMENT"]);
+        assert_eq!(found(&[("innodb_flush_log_at_trx_commit", "2")]), ["innodb_flush_log_at_trx_commit=2"]);
+        assert_eq!(found(&[("sysdate_is_now", "ON")]), ["sysdate_is_now=ON"]);
+    }
+}

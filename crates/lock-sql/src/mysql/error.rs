@@ -1,0 +1,89 @@
+//! What MySQL's and MariaDB's errors mean, by their numbers.
+
+use std::error::Error as _;
+
+use lock_core::Error;
+use lock_core::ErrorKind::{Refused, Unavailable, Unknown, Unsupported};
+use sqlx::error::DatabaseError;
+use sqlx::mysql::MySqlDatabaseError;
+
+use crate::server::{Dialect, Next, Said};
+
+#[derive(Debug)]
+pub(crate) struct MySql;
+
+impl Dialect for MySql {
+    type Database = sqlx::MySql;
+
+    fn explain(error: &dyn DatabaseError) -> Said {
+        of_number(number(error))
+    }
+}
+
+fn number(error: &dyn DatabaseError) -> u16 {
+    error.try_downcast_ref::<MySqlDatabaseError>().map(MySqlDatabaseError::number).unwrap_or_default()
+}
+
+/// Did the request fail because a table is missing?
+pub(super) fn is_missing_table(error: &Error) -> bool {
+    let source = error.source().and_then(|source| source.downcast_ref::<sqlx::Error>());
+    source.and_then(sqlx::Error::as_database_error).is_some_and(|error| number(error) == 1146)
+}
+
+/// An error of a statement undoes all of it; one that ends the session may come after the commit.
+fn of_number(number: u16) -> Said {
+    use Next::{Again, Leave, Stay};
+    let said = Said::new;
+    match number {
+        1205 | 1213 | 1020 => {
+            said(Unavailable, "other transactions were in the way again and again; look for one that stays open", Again)
+        }
+        1317 | 1969 | 3024 => said(
+            Unavailable,
+            "the request took too long and was cancelled; look for a transaction that stays open, or raise `timeout`",
+            Stay,
+        ),
+        1290 | 1792 | 1836 => said(Unavailable, "the server is a replica or read-only; name the primary", Leave),
+        1040 | 1203 | 1226 => {
+            said(Unavailable, "the server has no connection left; raise max_connections, or lower `connections`", Leave)
+        }
+        1053 | 1077 | 1079 | 1152 | 1927 => said(Unknown, "the server ended the connection", Leave),
+        1047 => said(Unavailable, "the server is not part of its cluster now; try again, or name another", Leave),
+        1021 | 1114 => said(Refused, "the server's disk or a table is full; make room", Stay),
+        1037 | 1038 | 1041 => said(Refused, "the server is out of memory; look at its log", Stay),
+        1045 | 1698 | 1251 | 1275 => said(Refused, "wrong user or password, or none given; check the URL", Leave),
+        1046 => said(Refused, "no database is named; write mysql://host/database", Leave),
+        1049 => said(Refused, "there is no such database; check the URL", Leave),
+        1044 | 1142 | 1143 | 1227 | 1370 => said(
+            Refused,
+            "the user may not do this; have the tables made by what `oarlock schema` prints, and grant the rights that it names",
+            Stay,
+        ),
+        1243 | 1615 => said(
+            Unsupported,
+            "something between us and the server lends connections, which this backend cannot use; go past it",
+            Leave,
+        ),
+        // What our statements name is not there, or is another thing.
+        1048 | 1050 | 1051 | 1054 | 1062 | 1064 | 1109 | 1136 | 1146 | 1264 | 1265 | 1292 | 1364 | 1366 | 1406
+        | 1690 => said(Refused, "the tables have another shape than this version's; name others by `table`", Stay),
+        _ => said(Unknown, "the server refused; look at its log", Leave),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_of_errors_are_told_apart() {
+        let of = |number| (of_number(number).kind, of_number(number).next);
+        assert_eq!(of(1213), (Unavailable, Next::Again));
+        assert_eq!(of(1205), (Unavailable, Next::Again));
+        assert_eq!(of(1290), (Unavailable, Next::Leave));
+        assert_eq!(of(1927), (Unknown, Next::Leave), "the commit may have been before");
+        assert_eq!(of(1146), (Refused, Next::Stay));
+        assert_eq!(of(1142).0, Refused);
+        assert_eq!(of(0), (Unknown, Next::Leave));
+    }
+}

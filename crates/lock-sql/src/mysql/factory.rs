@@ -1,0 +1,145 @@
+//! From a URL or options to a database with our tables.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lock_core::{BackendFactory, DistributedLock, Error, ErrorKind, Result, Target};
+use sqlx::Row;
+use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
+
+use super::error::is_missing_table;
+use super::statements::{SCHEMA, SETUP, Statements, VERSION};
+use super::{MySqlLock, arguments};
+use crate::server::{Again, Server, ServerOptions, Statement, TlsMode};
+
+impl ServerOptions {
+    /// The script that makes the tables in MySQL and MariaDB: for those who give their programs no right to do so.
+    pub fn mysql_schema(&self) -> String {
+        self.reached.table.fill(SCHEMA)
+    }
+
+    fn for_mysql(&self) -> MySqlConnectOptions {
+        let login = &self.login;
+        let mut options = MySqlConnectOptions::new().host(&login.host);
+        if let Some(port) = login.port {
+            options = options.port(port);
+        }
+        if let Some(socket) = &login.socket {
+            options = options.socket(socket);
+        }
+        if let Some(user) = &login.user {
+            options = options.username(user);
+        }
+        if let Some(password) = &login.password {
+            options = options.password(password);
+        }
+        if let Some(database) = &login.database {
+            options = options.database(database);
+        }
+        if let Some(mode) = self.tls.mode {
+            options = options.ssl_mode(match mode {
+                TlsMode::Disable => MySqlSslMode::Disabled,
+                TlsMode::Prefer => MySqlSslMode::Preferred,
+                TlsMode::Require => MySqlSslMode::Required,
+                TlsMode::VerifyCa => MySqlSslMode::VerifyCa,
+                TlsMode::VerifyFull => MySqlSslMode::VerifyIdentity,
+            });
+        }
+        if let Some(root) = &self.tls.root {
+            options = options.ssl_ca(root);
+        }
+        if let (Some(certificate), Some(key)) = (&self.tls.certificate, &self.tls.key) {
+            options = options.ssl_client_cert(certificate).ssl_client_key(key);
+        }
+        options
+    }
+}
+
+impl MySqlLock {
+    /// Connects, in bounded time, and makes the tables if they are missing. It must be called, and the lock be used, within a
+    /// tokio runtime that has I/O and time enabled.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for an option that cannot be, [`ErrorKind::Unavailable`] if the server cannot be reached or is
+    /// read-only, [`ErrorKind::Refused`] for a wrong user or password, missing rights, and tables of another shape,
+    /// [`ErrorKind::Unsupported`] for `pooler`, and for TLS where it is not built in.
+    ///
+    /// # Cancel safety
+    /// Nothing is held yet. The tables may have been made.
+    pub async fn with(options: ServerOptions) -> Result<Self> {
+        let prefix = options.check()?;
+        if options.pooler {
+            let message = "pooler is for PostgreSQL; MySQL needs connections of its own";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let setup = Statement::from(SETUP);
+        let lock = Self {
+            server: Server::new(options.for_mysql(), &options.reached, Some(setup), None),
+            statements: Statements::new(&options.reached.table),
+            prefix,
+            unsettled: super::Unsettled::default(),
+            turns: super::Turns::default(),
+        };
+        lock.make_tables(&options).await?;
+        // If that fails there is only more to delete next time.
+        if let Err(error) = lock.sweep_if_due().await {
+            tracing::debug!(%error, "old rows were not deleted");
+        }
+        for finding in lock.findings().await.unwrap_or_default() {
+            tracing::warn!(server = %lock.server.shown, setting = %finding.setting, voids = %finding.voids, "unsafe setting");
+        }
+        Ok(lock)
+    }
+
+    async fn make_tables(&self, options: &ServerOptions) -> Result<()> {
+        let mut probed = self.server.run(&self.statements.probe, arguments!(), Again::Yes).await;
+        if probed.as_ref().is_err_and(is_missing_table) {
+            self.server.script(&options.mysql_schema()).await?;
+            probed = self.server.run(&self.statements.probe, arguments!(), Again::Yes).await;
+        }
+        let version = probed?.rows.first().and_then(|row| row.get::<Option<i64>, _>("version"));
+        if version == Some(VERSION) {
+            return Ok(());
+        }
+        let (server, table) = (&self.server.shown, &options.reached.table);
+        let wrong = match version {
+            Some(version) => format!("of version {version}, and this program knows version {VERSION}"),
+            None => "of another shape".to_owned(),
+        };
+        let message = format!("the server {server}: the tables {table}_… are {wrong}; name others by `table`");
+        Err(Error::new(ErrorKind::Refused, message))
+    }
+
+    async fn sweep_if_due(&self) -> Result<()> {
+        let due = self.server.run(&self.statements.sweep_is_due, arguments!(), Again::No).await?;
+        if due.result.rows_affected() > 0 {
+            for statement in &self.statements.sweep {
+                self.server.run(statement, arguments!(), Again::No).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Connects to `mysql://user:password@host:port/database`, and the same with `mariadb:`.
+///
+/// Its own settings are `table`, `timeout` and `connections`, see [`ServerOptions`]; `host` (also the path of a socket), `user`,
+/// `password` and `dbname`, which go before what the URL says; and `sslmode`, `sslrootcert`, `sslcert` and `sslkey`, with the
+/// meanings that PostgreSQL gives them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MySqlFactory;
+
+#[async_trait]
+impl BackendFactory for MySqlFactory {
+    fn schemes(&self) -> &'static [&'static str] {
+        &["mysql", "mariadb"]
+    }
+
+    async fn connect(&self, target: Target) -> Result<Arc<dyn DistributedLock>> {
+        Ok(Arc::new(MySqlLock::with(ServerOptions::from_target(target)?).await?))
+    }
+
+    fn schema(&self, target: Target) -> Result<String> {
+        Ok(ServerOptions::from_target(target)?.mysql_schema())
+    }
+}

@@ -1,0 +1,160 @@
+//! From a URL or options to a database with our tables.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lock_core::{BackendFactory, DistributedLock, Error, ErrorKind, Result, Target};
+use sqlx::Row;
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
+
+use super::statements::{SCHEMA, Statements, VERSION};
+use super::{PostgresLock, arguments, the_row};
+use crate::server::{Again, Server, ServerOptions, Statement, TlsMode};
+
+impl ServerOptions {
+    /// The script that makes the tables and functions in PostgreSQL: for those who give their programs no right to do so.
+    pub fn postgres_schema(&self) -> String {
+        self.reached.table.fill(SCHEMA)
+    }
+
+    fn for_postgres(&self) -> PgConnectOptions {
+        let login = &self.login;
+        let mut options = PgConnectOptions::new_without_pgpass().host(&login.host).application_name("oarlock");
+        if let Some(port) = login.port {
+            options = options.port(port);
+        }
+        if let Some(socket) = &login.socket {
+            options = options.socket(socket);
+        }
+        if let Some(user) = &login.user {
+            options = options.username(user);
+        }
+        if let Some(password) = &login.password {
+            options = options.password(password);
+        }
+        // As PostgreSQL's own programs do.
+        let database = login.database.clone().unwrap_or_else(|| options.get_username().to_owned());
+        options = options.database(&database);
+        if let Some(mode) = self.tls.mode {
+            options = options.ssl_mode(match mode {
+                TlsMode::Disable => PgSslMode::Disable,
+                TlsMode::Prefer => PgSslMode::Prefer,
+                TlsMode::Require => PgSslMode::Require,
+                TlsMode::VerifyCa => PgSslMode::VerifyCa,
+                TlsMode::VerifyFull => PgSslMode::VerifyFull,
+            });
+        }
+        if let Some(root) = &self.tls.root {
+            options = options.ssl_root_cert(root);
+        }
+        if let (Some(certificate), Some(key)) = (&self.tls.certificate, &self.tls.key) {
+            options = options.ssl_client_cert(certificate).ssl_client_key(key);
+        }
+        options
+    }
+
+    /// What bounds a request in the server, before our own patience is over.
+    fn bounds(&self) -> [(&'static str, String); 3] {
+        let limit = self.reached.timeout.as_millis();
+        [
+            ("lock_timeout", (limit / 2).to_string()),
+            ("statement_timeout", (limit * 3 / 4).to_string()),
+            ("idle_in_transaction_session_timeout", (limit * 2).to_string()),
+        ]
+    }
+}
+
+impl PostgresLock {
+    /// Connects, in bounded time, and makes the tables if they are missing. It must be called, and the lock be used, within a
+    /// tokio runtime that has I/O and time enabled.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for an option that cannot be, [`ErrorKind::Unavailable`] if the server cannot be reached or is a
+    /// standby, [`ErrorKind::Refused`] for a wrong user or password, missing rights, and tables of another shape,
+    /// [`ErrorKind::Unsupported`] for TLS where it is not built in.
+    ///
+    /// # Cancel safety
+    /// Nothing is held yet. The tables may have been made.
+    pub async fn with(options: ServerOptions) -> Result<Self> {
+        let prefix = options.check()?;
+        let connect = options.for_postgres();
+        let (connect, transaction, listens) = if options.pooler {
+            let bounds = options.bounds().map(|(name, value)| format!("SET LOCAL {name} = {value};"));
+            let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED; {}", bounds.concat());
+            let transaction = (Statement::from(begin), Statement::from("COMMIT"));
+            (connect.statement_cache_capacity(0), Some(transaction), None)
+        } else {
+            let connect = connect.options(options.bounds());
+            // Our functions see what was committed before each of their statements.
+            let connect = connect.options([("default_transaction_isolation", "read committed")]);
+            (connect.clone(), None, Some(connect))
+        };
+        let server = Server::new(connect, &options.reached, None, transaction);
+        let lock = Self {
+            statements: Arc::new(Statements::new(&options.reached.table)),
+            prefix,
+            unsettled: Arc::default(),
+            waiters: Arc::default(),
+            listens,
+            timeout: options.reached.timeout,
+            server: Arc::new(server),
+        };
+        lock.make_tables(&options).await?;
+        // If that fails there is only more to delete next time.
+        if let Err(error) = lock.server.run(&lock.statements.sweep, arguments!(), Again::No).await {
+            tracing::debug!(%error, "old rows were not deleted");
+        }
+        for finding in lock.findings().await.unwrap_or_default() {
+            tracing::warn!(server = %lock.server.shown, setting = %finding.setting, voids = %finding.voids, "unsafe setting");
+        }
+        Ok(lock)
+    }
+
+    async fn make_tables(&self, options: &ServerOptions) -> Result<()> {
+        let refused = |kind, wrong: String| {
+            let (server, table) = (&self.server.shown, &options.reached.table);
+            Error::new(kind, format!("the server {server}: the tables {table}_… {wrong}"))
+        };
+        let found = self.server.run(&self.statements.find, arguments!(), Again::Yes).await?;
+        let found = the_row(&found)?;
+        if found.get("standby") {
+            let message = format!("the server {} is a standby; name the primary", self.server.shown);
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        if !found.get::<bool, _>("made") {
+            self.server.script(&options.postgres_schema()).await?;
+        }
+        let probed = self.server.run(&self.statements.probe, arguments!(), Again::Yes).await?;
+        match the_row(&probed)?.get::<Option<i64>, _>("version") {
+            Some(VERSION) => Ok(()),
+            Some(version) => Err(refused(
+                ErrorKind::Refused,
+                format!("are of version {version}, and this program knows version {VERSION}; name others by `table`"),
+            )),
+            None => Err(refused(ErrorKind::Refused, "are of another shape; name others by `table`".to_owned())),
+        }
+    }
+}
+
+/// Connects to `postgres://user:password@host:port/database`.
+///
+/// Its own settings are `table`, `timeout`, `connections` and `pooler`, see [`ServerOptions`]; `host` (also the folder of a
+/// socket), `user`, `password` and `dbname`, which go before what the URL says; and `sslmode`, `sslrootcert`, `sslcert` and
+/// `sslkey`, as for PostgreSQL's own programs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PostgresFactory;
+
+#[async_trait]
+impl BackendFactory for PostgresFactory {
+    fn schemes(&self) -> &'static [&'static str] {
+        &["postgres", "postgresql"]
+    }
+
+    async fn connect(&self, target: Target) -> Result<Arc<dyn DistributedLock>> {
+        Ok(Arc::new(PostgresLock::with(ServerOptions::from_target(target)?).await?))
+    }
+
+    fn schema(&self, target: Target) -> Result<String> {
+        Ok(ServerOptions::from_target(target)?.postgres_schema())
+    }
+}

@@ -1,0 +1,274 @@
+//! Locks in a PostgreSQL database, for every host that reaches it.
+
+mod doctor;
+mod error;
+mod factory;
+mod statements;
+mod waiting;
+mod watch;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::{
+    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Instant, ListQuery,
+    LockName, LockStatus, OwnerId, Page, Renewal, Result, Scope, StoreToken, Unlocked,
+};
+use sqlx::Row;
+use sqlx::postgres::{PgConnectOptions, PgRow};
+
+use crate::rows::{Prefix, duration, holder, micros, shared};
+use crate::server::{Again, Answer, Server, ServerOptions, Unsettled};
+use error::Postgres;
+pub use factory::PostgresFactory;
+use statements::Statements;
+use waiting::{News, Waiters};
+
+/// How many leases one statement prolongs: it keeps others from these locks meanwhile.
+const RENEWED_AT_ONCE: usize = 500;
+
+/// The parameters of a statement.
+macro_rules! arguments {
+    () => {
+        sqlx::postgres::PgArguments::default()
+    };
+    ($($value:expr),+) => {{
+        use sqlx::Arguments as _;
+        let mut arguments = sqlx::postgres::PgArguments::default();
+        $(arguments.add($value).expect("numbers and text can be sent");)+
+        arguments
+    }};
+}
+use arguments;
+
+/// Locks in a PostgreSQL database.
+///
+/// A lock is a row. Waiters stand in a table; a release hands the lock to the first who lives in the same transaction, and
+/// tells it by a notification. Leases go by the server's clock. No connection is kept for a lock, nor for a waiter: a client has
+/// a bounded pool, and one more connection to listen while anybody waits.
+#[derive(Clone)]
+pub struct PostgresLock {
+    server: Arc<Server<Postgres>>,
+    statements: Arc<Statements>,
+    prefix: Prefix,
+    unsettled: Arc<Unsettled>,
+    waiters: Arc<Waiters>,
+    /// How to connect in order to listen; none where that cannot be.
+    listens: Option<PgConnectOptions>,
+    timeout: Duration,
+}
+
+impl fmt::Debug for PostgresLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut f = f.debug_struct("PostgresLock");
+        f.field("server", &self.server.shown).field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}
+
+/// What an attempt was answered.
+enum Acquired {
+    Granted(Grant),
+    /// Held by another for so many microseconds more, by a clock that showed this time.
+    Busy {
+        left_us: i64,
+        now_us: i64,
+        sent: Instant,
+    },
+}
+
+impl PostgresLock {
+    /// Connects to the server of a URL such as `postgres://user:password@db.internal/app`, in bounded time, and makes the tables
+    /// if they are missing. [`ServerOptions`] has more to choose.
+    ///
+    /// # Errors
+    /// As [`PostgresLock::with`].
+    ///
+    /// # Cancel safety
+    /// Nothing is held yet. The tables may have been made.
+    pub async fn connect(url: &str, prefix: &str) -> Result<Self> {
+        Self::with(ServerOptions::new(url)?.prefix(prefix)).await
+    }
+
+    async fn acquire(&self, claim: &Claim, key: &str, place: Option<(i64, u64)>) -> Result<Acquired> {
+        let lease_us = micros(claim.lease);
+        let (client, place) = (place.map(|place| place.0), place.map_or(0, |place| place.1 as i64));
+        let arguments = arguments!(key, claim.owner.as_str(), lease_us, client, place);
+        let on_its_way = self.unsettled.send(&claim.owner);
+        let answer = self.server.run(&self.statements.acquire, arguments, Again::Yes).await;
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                if error.is_refused() {
+                    on_its_way.settle();
+                }
+                return Err(error);
+            }
+        };
+        if !answer.twice {
+            on_its_way.settle();
+        }
+        let [token, left_us, now_us]: [Option<i64>; 3] = the_row(&answer)?.get(0);
+        match (token, left_us) {
+            (Some(token), Some(left_us)) => Ok(Acquired::Granted(Grant {
+                token: StoreToken::new(token as u64)?,
+                valid_until: answer.sent + duration(left_us.min(lease_us)),
+            })),
+            (None, Some(left_us)) => {
+                Ok(Acquired::Busy { left_us, now_us: now_us.unwrap_or_default(), sent: answer.sent })
+            }
+            _ => Err(Error::new(
+                ErrorKind::Refused,
+                "this owner has given up; each acquisition needs an owner of its own",
+            )),
+        }
+    }
+
+    /// Ends the hold of this owner, or its waiting. None: it holds nothing.
+    async fn release(&self, name: &LockName, owner: &OwnerId, gives_up: bool) -> Result<Option<Unlocked>> {
+        let arguments = arguments!(self.prefix.key(name), owner.as_str(), gives_up);
+        // Sent again, it would say that the lock was not held.
+        let answer = self.server.run(&self.statements.release, arguments, Again::No).await?;
+        let in_time: Option<bool> = the_row(&answer)?.get(0);
+        Ok(in_time.map(|in_time| if in_time { Unlocked::Released } else { Unlocked::NotHeld }))
+    }
+
+    async fn renew_some(&self, claims: &[Claim]) -> Result<Vec<Renewal>> {
+        let keys: Vec<_> = claims.iter().map(|claim| self.prefix.key(&claim.name)).collect();
+        let owners: Vec<_> = claims.iter().map(|claim| claim.owner.as_str()).collect();
+        let leases: Vec<_> = claims.iter().map(|claim| micros(claim.lease)).collect();
+        let answer = self.server.run(&self.statements.renew, arguments!(keys, owners, leases), Again::Yes).await?;
+        let held: HashSet<&str> = answer.rows.iter().map(|row| row.get("owner")).collect();
+        let renewal = |claim: &Claim| match held.contains(claim.owner.as_str()) {
+            true => Renewal::Held { valid_until: answer.sent + duration(micros(claim.lease)) },
+            false => Renewal::NotHeld,
+        };
+        Ok(claims.iter().map(renewal).collect())
+    }
+
+    fn status(&self, row: &PgRow) -> Result<LockStatus> {
+        let name = self.prefix.name(row.get("name")).ok_or_else(|| {
+            let server = &self.server.shown;
+            Error::new(ErrorKind::Refused, format!("the server {server}: a row has a name that is none of ours"))
+        })?;
+        let holder = match row.get::<Option<&str>, _>("owner") {
+            Some(owner) => Some(holder(owner, row.get("held_us"), row.get("left_us"), row.get("token"))?),
+            None => None,
+        };
+        let waiters: Vec<String> = row.get("waiters");
+        Ok(LockStatus { name, holder, waiters: waiters.iter().map(|owner| OwnerId::from_store(owner)).collect() })
+    }
+}
+
+/// The row of a statement that always answers one.
+fn the_row(answer: &Answer<sqlx::Postgres>) -> Result<&PgRow> {
+    answer.rows.first().ok_or_else(|| Error::new(ErrorKind::Unknown, "the server answered nothing"))
+}
+
+#[async_trait]
+impl DistributedLock for PostgresLock {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            backend: "postgres",
+            scope: Scope::Network,
+            fair: true,
+            prompt_loss: false,
+            min_lease: Duration::from_millis(10),
+        }
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.server.clock)
+    }
+
+    async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
+        Ok(match self.acquire(claim, &self.prefix.key(&claim.name), None).await? {
+            Acquired::Granted(grant) => Some(grant),
+            Acquired::Busy { .. } => None,
+        })
+    }
+
+    async fn lock(&self, claim: &Claim) -> Result<Grant> {
+        let key = self.prefix.key(&claim.name);
+        // Before the request, so that no notification comes too early.
+        let mut place = self.waiters.register(claim, &key);
+        loop {
+            let client = self.waiters.client();
+            let in_line = client.map(|client| (client, place.number));
+            let (left_us, now_us, sent) = match self.acquire(claim, &key, in_line).await? {
+                Acquired::Granted(grant) => return Ok(grant),
+                Acquired::Busy { left_us, now_us, sent } => (left_us, now_us, sent),
+            };
+            self.waiters.ensure_task(|| watch::keep_watching(self.clone()));
+            if client.is_some() {
+                place.entered(left_us);
+            }
+            match place.later_than(now_us).await {
+                News::Granted { token, at_us, arrived } => {
+                    // By the server's clock this long after it saw our request, so on ours no sooner than that after we
+                    // sent it. Should that clock have been set, it was granted before we heard of it in any case.
+                    let valid_until = (sent + duration(at_us - now_us)).min(arrived) + duration(micros(claim.lease));
+                    return Ok(Grant { token: StoreToken::new(token as u64)?, valid_until });
+                }
+                News::Enter => {}
+                News::Failed(kind, why) => return Err(Error::new(kind, why)),
+            }
+        }
+    }
+
+    async fn unlock(&self, claim: &Claim) -> Result<Unlocked> {
+        let gives_up = self.unsettled.contains(&claim.owner);
+        let unlocked = self.release(&claim.name, &claim.owner, gives_up).await?;
+        self.unsettled.forget(&claim.owner);
+        Ok(unlocked.unwrap_or(Unlocked::NotHeld))
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
+        let mut answers = Vec::with_capacity(claims.len());
+        for some in claims.chunks(RENEWED_AT_ONCE) {
+            match self.renew_some(some).await {
+                Ok(renewals) => answers.extend(renewals.into_iter().map(Ok)),
+                Err(error) => answers.extend(shared(&error, some.len())),
+            }
+        }
+        answers
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockStatus> {
+        let answer = self.server.run(&self.statements.inspect, arguments!(self.prefix.key(name)), Again::Yes).await?;
+        self.status(the_row(&answer)?)
+    }
+
+    async fn list(&self, query: &ListQuery) -> Result<Page> {
+        let limit = query.limit.clamp(1, 10_000);
+        let (from, end) = self.prefix.range(&query.prefix);
+        let after = query.after.as_ref().map(|name| self.prefix.key(name)).unwrap_or_default();
+        let arguments = arguments!(from, after, end, limit as i64 + 1);
+        let answer = self.server.run(&self.statements.list, arguments, Again::Yes).await?;
+        let locks: Vec<_> = answer.rows.iter().take(limit).map(|row| self.status(row)).collect::<Result<_>>()?;
+        let next = (answer.rows.len() > limit).then(|| locks.last().map(|last| last.name.clone())).flatten();
+        Ok(Page { locks, next })
+    }
+
+    async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
+        // By owner, so that whoever is named in the answer is the one who lost it, and not the next.
+        while let Some(holder) = self.inspect(name).await?.holder {
+            if self.release(name, &holder.owner, false).await? == Some(Unlocked::Released) {
+                return Ok(Some(holder));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn doctor(&self) -> Result<Vec<Finding>> {
+        self.findings().await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.waiters.stop();
+        self.server.close().await;
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! All the SQL, besides the functions in `schema.sql`. Each statement decides alone and commits by itself.
+
+use crate::server::{Statement, Table};
+
+/// What makes the tables and functions.
+pub(super) const SCHEMA: &str = include_str!("schema.sql");
+
+/// The version of the tables, in `meta`.
+pub(super) const VERSION: i64 = 1;
+
+/// How many rows a sweep deletes.
+const SWEPT_AT_ONCE: usize = 1000;
+
+/// The statements, with the names of the tables.
+#[derive(Debug)]
+pub(super) struct Statements {
+    /// Answers whether the tables are there, and whether the server is a standby.
+    pub(super) find: Statement,
+    /// Answers the tables' version; fails if they have another shape.
+    pub(super) probe: Statement,
+    /// $1 key, $2 owner, $3 lease, $4 client or null, $5 place: see the function.
+    pub(super) acquire: Statement,
+    /// $1 key, $2 owner, $3 whether the owner gives up: see the function.
+    pub(super) release: Statement,
+    /// $1 keys, $2 owners, $3 leases. Answers the owners that still held theirs, which are prolonged.
+    pub(super) renew: Statement,
+    /// $1 client, $2 whether it listens, $3 keys, $4 owners: see the function.
+    pub(super) look: Statement,
+    /// $1 key. Answers the status of this lock.
+    pub(super) inspect: Statement,
+    /// $1 the first key, $2 the key after which to begin, $3 the first key behind the last, $4 how many. Answers their status.
+    pub(super) list: Statement,
+    /// Deletes what is of no use any more, if the last time was over an hour ago.
+    pub(super) sweep: Statement,
+    /// Answers the settings that void a promise.
+    pub(super) doctor: Statement,
+}
+
+/// What is answered of a lock: its key, its holder, and its waiters.
+const STATUS: &str = "SELECT n.name, l.owner, l.token, {t}_now() - l.since_us AS held_us, l.expires_us - {t}_now() AS left_us,
+    ARRAY(SELECT w.owner FROM {t}_waiter AS w WHERE w.name = n.name AND {t}_lives(w.client, {t}_now()) ORDER BY w.ticket)
+        AS waiters
+    FROM (FROM_NAMES) AS n
+    LEFT JOIN {t}_lock AS l ON l.name = n.name AND l.owner IS NOT NULL AND l.expires_us > {t}_now()";
+
+impl Statements {
+    pub(super) fn new(table: &Table) -> Self {
+        let fill = |text: &str| Statement::from(table.fill(text));
+        let status = |names: &str| STATUS.replace("FROM_NAMES", names);
+        Self {
+            find: fill("SELECT to_regclass('{t}_meta') IS NOT NULL AS made, pg_is_in_recovery() AS standby"),
+            probe: fill(
+                "SELECT (SELECT value FROM {t}_meta WHERE key = 'version') AS version,
+                    (SELECT count(*) FROM (SELECT name, owner, token, lease_us, since_us, expires_us FROM {t}_lock LIMIT 1) AS l),
+                    (SELECT count(*) FROM (SELECT name, ticket, owner, lease_us, client, place FROM {t}_waiter LIMIT 1) AS w),
+                    (SELECT count(*) FROM (SELECT id, seen_us, listens FROM {t}_client LIMIT 1) AS c),
+                    (SELECT count(*) FROM (SELECT owner, at_us FROM {t}_gone LIMIT 1) AS g)",
+            ),
+            acquire: fill("SELECT {t}_acquire($1, $2, $3, $4, $5)"),
+            release: fill("SELECT {t}_release($1, $2, $3)"),
+            renew: fill(
+                "UPDATE {t}_lock AS l SET lease_us = j.lease, expires_us = {t}_now() + j.lease
+                FROM unnest($1::text[], $2::text[], $3::bigint[]) AS j(name, owner, lease)
+                WHERE l.name = j.name AND l.owner = j.owner AND l.expires_us > {t}_now() RETURNING l.owner",
+            ),
+            look: fill("SELECT holder, given, from_us, left_us, in_line FROM {t}_look($1, $2, $3, $4)"),
+            inspect: fill(&status("SELECT $1 COLLATE \"C\" AS name")),
+            list: fill(&format!(
+                "{} ORDER BY n.name LIMIT $4",
+                status(
+                    "SELECT name FROM {t}_lock WHERE name >= $1 AND name > $2 AND name < $3
+                        AND owner IS NOT NULL AND expires_us > {t}_now()
+                    UNION SELECT name FROM {t}_waiter WHERE name >= $1 AND name > $2 AND name < $3
+                        AND {t}_lives(client, {t}_now())"
+                )
+            )),
+            sweep: fill(&format!(
+                "WITH due AS (UPDATE {{t}}_meta SET value = {{t}}_now() WHERE key = 'swept'
+                    AND abs({{t}}_now() - value) > 3600000000 RETURNING 1),
+                gone AS (DELETE FROM {{t}}_gone WHERE at_us < {{t}}_now() - 3600000000 AND EXISTS (SELECT FROM due)),
+                clients AS (DELETE FROM {{t}}_client WHERE seen_us < {{t}}_now() - 60000000 AND EXISTS (SELECT FROM due))
+                DELETE FROM {{t}}_lock WHERE name IN (SELECT name FROM {{t}}_lock
+                    WHERE expires_us < {{t}}_now() - 86400000000 LIMIT {SWEPT_AT_ONCE})
+                AND expires_us < {{t}}_now() - 86400000000 AND EXISTS (SELECT FROM due)"
+            )),
+            doctor: fill(
+                "SELECT current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,
+                    current_setting('synchronous_commit') AS synchronous_commit, current_setting('server_encoding') AS encoding,
+                    current_setting('synchronous_standby_names') AS synchronous_standbys,
+                    (SELECT count(*) FROM pg_stat_replication) AS standbys,
+                    (SELECT relpersistence::text FROM pg_class WHERE oid = '{t}_lock'::regclass) AS persistence",
+            ),
+        }
+    }
+}

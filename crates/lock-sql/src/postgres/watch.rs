@@ -1,0 +1,161 @@
+//! The task of a client with waiters: it listens for grants on a connection of its own, shows the database that the client
+//! lives, and now and then looks for what no notification told.
+//!
+//! The connection has a session lock on the client's id. When it ends, the lock does, and releases pass this client's waiters
+//! over. Whatever goes wrong, the connection is made anew, with a new id, and all waiters enter anew, in their old places.
+
+use std::time::Duration;
+
+use lock_core::{ErrorKind, Result};
+use sqlx::Row;
+use sqlx::postgres::{PgConnectOptions, PgListener, PgNotification, PgPoolOptions};
+use tokio::runtime::Handle;
+use tokio::time::{sleep, timeout};
+
+use super::error::Postgres;
+use super::waiting::end_of_lease;
+use super::{PostgresLock, arguments};
+use crate::server::{Again, Said};
+
+/// How often a client that listens looks by itself, and one that does not. A client counts as living for three such turns, and
+/// the second for thirty: see `lives` in `schema.sql`.
+const TURNS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_millis(100));
+
+/// How long after a failure to try again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// So many failures in a row, and the waiters are told.
+const FAILURES: usize = 3;
+
+/// For so long a client without waiters goes on listening.
+const LINGER: Duration = Duration::from_secs(60);
+
+/// How many locks one statement looks at: it keeps others from deciding about them meanwhile.
+const AT_ONCE: usize = 100;
+
+/// Listens and looks until nobody has waited for some time.
+pub(super) async fn keep_watching(lock: PostgresLock) {
+    let mut failures = 0;
+    loop {
+        let failed = match lock.watch(&mut failures).await {
+            Ok(()) => return,
+            Err(error) => error,
+        };
+        lock.waiters.set_client(None);
+        failures += 1;
+        tracing::debug!(error = %failed, failures, "the server cannot be listened to");
+        if failures >= FAILURES || failed.kind() == ErrorKind::Closed {
+            // They may stand in line: that has to be undone.
+            let kind = if failed.kind() == ErrorKind::Closed { ErrorKind::Closed } else { ErrorKind::Unknown };
+            lock.waiters.fail(kind, &failed.to_string());
+            failures = 0;
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+impl PostgresLock {
+    /// Listens and looks over one connection. It ends well when nobody has waited for some time.
+    async fn watch(&self, failures: &mut usize) -> Result<()> {
+        let client = (rand::random::<u64>() >> 1) as i64;
+        let mut listener = match &self.listens {
+            Some(options) => Some(self.listen(options, client).await?),
+            None => None,
+        };
+        let turn = if listener.is_some() { TURNS.0 } else { TURNS.1 };
+        let hears = listener.is_some();
+        self.look(client, hears, false).await?;
+        self.waiters.set_client(Some(client));
+        let mut waited_for = tokio::time::Instant::now();
+        loop {
+            tokio::select! {
+                heard = hear(&mut listener) => self.waiters.notified(heard.map_err(|error| self.deaf(error))?.payload(), self.server.clock.now()),
+                () = self.waiters.due(turn) => {
+                    if self.waiters.anybody() {
+                        waited_for = tokio::time::Instant::now();
+                    } else if waited_for.elapsed() > LINGER {
+                        self.waiters.set_client(None);
+                        return Ok(());
+                    }
+                    self.look(client, hears, true).await?;
+                    *failures = 0;
+                }
+            }
+        }
+    }
+
+    async fn listen(&self, options: &PgConnectOptions, client: i64) -> Result<Listener> {
+        let listening = async {
+            let pool = PgPoolOptions::new().max_connections(1).idle_timeout(None).max_lifetime(None);
+            let pool = pool.connect_with(options.clone()).await?;
+            let mut listener = Listener(Some(PgListener::connect_with(&pool).await?));
+            let inner = listener.0.as_mut().expect("it is there until it is dropped");
+            inner.eager_reconnect(false);
+            sqlx::query("SELECT pg_advisory_lock($1)").bind(client).execute(&mut *inner).await?;
+            inner.listen(&format!("oarlock_{client}")).await?;
+            Ok(listener)
+        };
+        match timeout(self.timeout, listening).await {
+            Ok(listening) => {
+                listening.map_err(|error| Said::of::<Postgres>(&error).connecting(&self.server.shown, error))
+            }
+            Err(_) => Err(self.deaf(sqlx::Error::PoolTimedOut)),
+        }
+    }
+
+    fn deaf(&self, error: sqlx::Error) -> lock_core::Error {
+        Said::of::<Postgres>(&error).connecting(&self.server.shown, error)
+    }
+
+    /// Shows that this client lives, and looks at what is waited for.
+    async fn look(&self, client: i64, hears: bool, at_waiters: bool) -> Result<()> {
+        let mut watched = if at_waiters { self.waiters.watched() } else { Vec::new() };
+        loop {
+            let rest = watched.split_off(watched.len().min(AT_ONCE));
+            let keys: Vec<_> = watched.iter().map(|one| one.key.as_str()).collect();
+            let owners: Vec<_> = watched.iter().map(|one| one.owner.as_str()).collect();
+            let arguments = arguments!(client, hears, keys, owners);
+            let answer = self.server.run(&self.statements.look, arguments, Again::Yes).await?;
+            for (one, row) in watched.iter().zip(&answer.rows) {
+                let holder: Option<&str> = row.get("holder");
+                if let (Some(holder), Some(token), Some(since)) = (holder, row.get("given"), row.get("from_us")) {
+                    self.waiters.holds(holder, &one.key, token, since, answer.sent);
+                }
+                if !row.get::<bool, _>("in_line") && holder != Some(one.owner.as_str()) {
+                    self.waiters.enter_anew(&one.key);
+                }
+                if let Some(left) = row.get::<Option<i64>, _>("left_us").filter(|_| holder.is_some()) {
+                    self.waiters.look_by(end_of_lease(left));
+                }
+            }
+            if rest.is_empty() {
+                return Ok(());
+            }
+            watched = rest;
+        }
+    }
+}
+
+/// A listener that may be dropped anywhere: outside a runtime, where the driver would panic, its connection is left to the
+/// end of the process.
+struct Listener(Option<PgListener>);
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if Handle::try_current().is_err() {
+            std::mem::forget(self.0.take());
+        }
+    }
+}
+
+/// The next notification; never one if we do not listen.
+async fn hear(listener: &mut Option<Listener>) -> sqlx::Result<PgNotification> {
+    let Some(listener) = listener.as_mut().and_then(|listener| listener.0.as_mut()) else {
+        return std::future::pending().await;
+    };
+    match listener.try_recv().await? {
+        Some(notification) => Ok(notification),
+        // The connection was lost, and what it carried.
+        None => Err(sqlx::Error::WorkerCrashed),
+    }
+}

@@ -1,0 +1,96 @@
+//! What all the databases here share: how a lock's row is called, and what its columns mean.
+
+use std::time::Duration;
+
+use lock_core::{Error, Holder, LockName, OwnerId, Renewal, Result, StoreToken};
+
+/// What all keys of some locks begin with.
+#[derive(Clone, Debug)]
+pub(crate) struct Prefix(String);
+
+impl Prefix {
+    /// Escaped, so that the first slash of a key ends its prefix and no two pairs of prefix and name share a key.
+    pub(crate) fn new(prefix: &str) -> Self {
+        Self(prefix.replace('%', "%25").replace('/', "%2F") + "/")
+    }
+
+    pub(crate) fn key(&self, name: &LockName) -> String {
+        format!("{}{name}", self.0)
+    }
+
+    pub(crate) fn name(&self, key: &str) -> Option<LockName> {
+        LockName::new(key.strip_prefix(&self.0)?).ok()
+    }
+
+    /// The first key of all whose names begin with `names`, and the first one behind them. Not a pattern: in a name, `%` and `_`
+    /// are what they are.
+    pub(crate) fn range(&self, names: &str) -> (String, String) {
+        let from = format!("{}{names}", self.0);
+        let mut end = from.clone();
+        while let Some(last) = end.pop() {
+            // The range skips what lies between two characters; UTF-8 sorts as the characters do.
+            if let Some(next) = (last..=char::MAX).nth(1) {
+                end.push(next);
+                break;
+            }
+        }
+        (from, end)
+    }
+}
+
+/// A lease in microseconds; one too long for that is as good as endless.
+pub(crate) fn micros(lease: Duration) -> i64 {
+    // An expiry is a sum of a time and a lease: it must fit too.
+    i64::try_from(lease.as_micros()).unwrap_or(i64::MAX).min(i64::MAX / 4)
+}
+
+/// The time of so many microseconds; none if they are negative.
+pub(crate) fn duration(micros: i64) -> Duration {
+    Duration::from_micros(micros.try_into().unwrap_or(0))
+}
+
+/// A holder as its row has it, with the microseconds since its grant and until the end of its lease.
+pub(crate) fn holder(owner: &str, held_us: i64, left_us: i64, token: i64) -> Result<Holder> {
+    Ok(Holder {
+        owner: OwnerId::from_store(owner),
+        held_for: duration(held_us),
+        remaining: duration(left_us),
+        token: StoreToken::new(token as u64)?,
+    })
+}
+
+/// An error that so many claims share: each gets one of its own with the same words.
+pub(crate) fn shared(error: &Error, claims: usize) -> impl Iterator<Item = Result<Renewal>> + use<> {
+    let (kind, words) = (error.kind(), error.to_string());
+    std::iter::repeat_with(move || Err(Error::new(kind, words.clone()))).take(claims)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_told_apart() {
+        let name = |text| LockName::new(text).unwrap();
+        assert_eq!(Prefix::new("a/b").key(&name("c")), "a%2Fb/c");
+        assert_ne!(Prefix::new("a/b").key(&name("c")), Prefix::new("a").key(&name("b/c")));
+        assert_eq!(Prefix::new("a").name("a/b/c"), Some(name("b/c")));
+        assert_eq!(Prefix::new("a").name("b/c"), None);
+    }
+
+    #[test]
+    fn a_range_ends_behind_all_that_begin_so() {
+        for (names, end) in [
+            ("a", "t/b"),
+            ("a%", "t/a&"),
+            ("a\u{10ffff}", "t/b"),
+            ("\u{d7ff}", "t/\u{e000}"),
+            ("\u{10ffff}", "t0"),
+            ("", "t0"),
+        ] {
+            assert_eq!(Prefix::new("t").range(names), (format!("t/{names}"), end.to_owned()));
+        }
+        let (from, end) = Prefix::new("t").range("é");
+        assert!("t/é" >= from.as_str() && "t/éz" < end.as_str());
+    }
+}

@@ -1,0 +1,69 @@
+//! What an error of a server means to a caller, with the way out.
+
+use lock_core::{Error, ErrorKind};
+use sqlx::Database;
+use sqlx::database::HasStatementCache;
+use sqlx::error::DatabaseError;
+
+/// How a server speaks.
+pub(crate) trait Dialect: Send + Sync + 'static {
+    /// The driver.
+    type Database: Database + HasStatementCache;
+
+    /// What the server says with this error.
+    fn explain(error: &dyn DatabaseError) -> Said;
+}
+
+/// What an error says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) kind: ErrorKind,
+    /// What is wrong, and the way out.
+    pub(crate) wrong: &'static str,
+    pub(crate) next: Next,
+}
+
+/// What to do about the connection and the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nothing: the server answered.
+    Stay,
+    /// The server undid the request because another was in the way. It may be asked again.
+    Again,
+    /// The connection is of no use any more.
+    Leave,
+}
+
+impl Said {
+    pub(crate) const fn new(kind: ErrorKind, wrong: &'static str, next: Next) -> Self {
+        Self { kind, wrong, next }
+    }
+
+    /// What the error of a request says.
+    pub(crate) fn of<D: Dialect>(error: &sqlx::Error) -> Self {
+        match error {
+            sqlx::Error::Database(error) => D::explain(&**error),
+            sqlx::Error::Encode(_) => Self::new(ErrorKind::Invalid, "something cannot be sent to it", Next::Stay),
+            sqlx::Error::Configuration(_) => {
+                Self::new(ErrorKind::Invalid, "the settings of the connection cannot be used", Next::Leave)
+            }
+            sqlx::Error::Tls(_) => {
+                Self::new(ErrorKind::Unavailable, "no safe connection; check sslmode and sslrootcert", Next::Leave)
+            }
+            _ => Self::new(ErrorKind::Unknown, "the connection broke before the answer", Next::Leave),
+        }
+    }
+
+    pub(crate) fn into_error(self, server: &str, error: sqlx::Error) -> Error {
+        Error::new(self.kind, format!("the server {server}: {}", self.wrong)).with_source(error)
+    }
+
+    /// The error of connecting: nothing was asked yet, so nothing can be unknown.
+    pub(crate) fn connecting(self, server: &str, error: sqlx::Error) -> Error {
+        if self.kind != ErrorKind::Unknown {
+            return self.into_error(server, error);
+        }
+        let message = format!("the server {server} cannot be reached; check the address, and that it runs");
+        Error::new(ErrorKind::Unavailable, message).with_source(error)
+    }
+}

@@ -1,0 +1,199 @@
+//! What PostgreSQL and MySQL have in common: a bounded pool of connections, requests that are bounded in time, and the settings
+//! by which a server is reached.
+
+mod error;
+mod options;
+mod pool;
+mod unsettled;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use lock_core::{Clock, Error, ErrorKind, Instant, Result};
+use sqlx::{AssertSqlSafe, Connection, Database, Either, Executor, IntoArguments};
+
+pub(crate) use error::{Dialect, Next, Said};
+pub use options::ServerOptions;
+pub(crate) use options::{Reached, Table, TlsMode};
+use pool::Pool;
+#[cfg(feature = "mysql")]
+pub(crate) use unsettled::OnItsWay;
+pub(crate) use unsettled::Unsettled;
+
+/// A statement whose table names are filled in.
+pub(crate) type Statement = Arc<str>;
+
+/// The pauses before what the server undid, because another transaction was in the way, is asked again.
+const PAUSES: [u64; 4] = [1, 2, 5, 10];
+
+/// A server and the connections to it.
+pub(crate) struct Server<D: Dialect> {
+    /// For errors, without a password.
+    pub(crate) shown: String,
+    pub(crate) clock: Arc<dyn Clock>,
+    timeout: Duration,
+    /// What stands around each request, if connections are another's who lends them for a transaction.
+    transaction: Option<(Statement, Statement)>,
+    pool: Pool<D>,
+}
+
+/// What a request was answered after it was committed, and when it was sent.
+pub(crate) struct Answer<DB: Database> {
+    pub(crate) sent: Instant,
+    pub(crate) rows: Vec<DB::Row>,
+    #[cfg_attr(not(feature = "mysql"), expect(dead_code, reason = "MySQL answers by it"))]
+    pub(crate) result: DB::QueryResult,
+    /// It was sent twice, and what became of the first is not known.
+    pub(crate) twice: bool,
+}
+
+/// May a request be sent again if the connection it went over turns out to be broken?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    Yes,
+    No,
+}
+
+type ConnectionOf<D> = <<D as Dialect>::Database as Database>::Connection;
+type OptionsOf<D> = <ConnectionOf<D> as Connection>::Options;
+type ArgumentsOf<D> = <<D as Dialect>::Database as Database>::Arguments;
+
+impl<D: Dialect> Server<D>
+where
+    for<'c> &'c mut ConnectionOf<D>: Executor<'c, Database = D::Database>,
+    ArgumentsOf<D>: IntoArguments<D::Database> + Clone,
+{
+    pub(crate) fn new(
+        options: OptionsOf<D>,
+        reached: &Reached,
+        setup: Option<Statement>,
+        transaction: Option<(Statement, Statement)>,
+    ) -> Self {
+        Self {
+            shown: reached.shown.clone(),
+            clock: Arc::clone(&reached.clock),
+            timeout: reached.timeout,
+            transaction,
+            pool: Pool::new(options, reached.connections, setup),
+        }
+    }
+
+    /// Runs a statement that commits by itself. If the future is dropped, it may still be done, and later than what is sent
+    /// afterwards.
+    pub(crate) async fn run(
+        &self,
+        statement: &Statement,
+        arguments: ArgumentsOf<D>,
+        again: Again,
+    ) -> Result<Answer<D::Database>> {
+        let sent = AtomicBool::new(false);
+        let running = async {
+            let (mut again, mut twice, mut undone) = (again == Again::Yes, false, 0);
+            loop {
+                sent.store(twice, Ordering::Relaxed);
+                let mut lent = self.pool.lend().await.map_err(|error| self.not_connected(error))?;
+                let now = self.clock.now();
+                sent.store(true, Ordering::Relaxed);
+                let error = match self.exchange(lent.connection(), statement, arguments.clone()).await {
+                    Ok((rows, result)) => {
+                        lent.give_back();
+                        return Ok(Answer { sent: now, rows, result, twice });
+                    }
+                    Err(error) => error,
+                };
+                let said = Said::of::<D>(&error);
+                let was_used = lent.was_used();
+                // In a transaction that failed it would be of no use to the next.
+                if said.next != Next::Leave && self.transaction.is_none() {
+                    lent.give_back();
+                } else {
+                    drop(lent);
+                }
+                match said.next {
+                    Next::Again if undone < PAUSES.len() => {
+                        tokio::time::sleep(Duration::from_millis(PAUSES[undone])).await;
+                        undone += 1;
+                    }
+                    // The server may have closed it long ago.
+                    Next::Leave if was_used && again => {
+                        self.pool.forget_idle();
+                        (again, twice) = (false, true);
+                    }
+                    _ => return Err(said.into_error(&self.shown, error)),
+                }
+            }
+        };
+        tokio::time::timeout(self.timeout, running).await.unwrap_or_else(|_| Err(self.too_slow(sent.into_inner())))
+    }
+
+    async fn exchange(
+        &self,
+        connection: &mut ConnectionOf<D>,
+        statement: &Statement,
+        arguments: ArgumentsOf<D>,
+    ) -> sqlx::Result<(Vec<<D::Database as Database>::Row>, <D::Database as Database>::QueryResult)> {
+        if let Some((begin, _)) = &self.transaction {
+            connection.execute(sqlx::raw_sql(AssertSqlSafe(Arc::clone(begin)))).await?;
+        }
+        let query = sqlx::query_with(AssertSqlSafe(Arc::clone(statement)), arguments);
+        let query = query.persistent(self.transaction.is_none());
+        let (mut rows, mut result) = (Vec::new(), <D::Database as Database>::QueryResult::default());
+        {
+            // To its end: a row may come before the commit.
+            let mut answers = connection.fetch_many(query);
+            while let Some(answer) = answers.try_next().await? {
+                match answer {
+                    Either::Left(done) => result = done,
+                    Either::Right(row) => rows.push(row),
+                }
+            }
+        }
+        if let Some((_, commit)) = &self.transaction {
+            connection.execute(sqlx::raw_sql(AssertSqlSafe(Arc::clone(commit)))).await?;
+        }
+        Ok((rows, result))
+    }
+
+    /// Runs several statements that take no parameters, over a connection of their own.
+    pub(crate) async fn script(&self, script: &str) -> Result<()> {
+        let running = async {
+            let mut lent = self.pool.lend().await.map_err(|error| self.not_connected(error))?;
+            let done = lent.connection().execute(sqlx::raw_sql(AssertSqlSafe(script))).await;
+            done.map(drop).map_err(|error| Said::of::<D>(&error).into_error(&self.shown, error))
+        };
+        tokio::time::timeout(self.timeout * 4, running).await.unwrap_or_else(|_| Err(self.too_slow(true)))
+    }
+
+    fn not_connected(&self, error: pool::NotLent) -> Error {
+        match error {
+            pool::NotLent::Closed => Error::new(ErrorKind::Closed, "these locks were closed"),
+            pool::NotLent::Connecting(error) => Said::of::<D>(&error).connecting(&self.shown, error),
+        }
+    }
+
+    fn too_slow(&self, sent: bool) -> Error {
+        let (server, limit) = (&self.shown, self.timeout);
+        match sent {
+            true => Error::new(
+                ErrorKind::Unknown,
+                format!("the server {server} did not answer within {limit:?}; look whether it is stopped or cut off"),
+            ),
+            false => Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "no connection to the server {server} within {limit:?}: it does not answer, or all of ours are in use; \
+                     look whether it runs, or raise `connections`"
+                ),
+            ),
+        }
+    }
+
+    /// Closes the connections that nobody uses, and the others when their requests are done.
+    pub(crate) async fn close(&self) {
+        let closing = self.pool.close();
+        // What does not close in time is dropped, which closes it too.
+        let _ = tokio::time::timeout(self.timeout, closing).await;
+    }
+}

@@ -1,0 +1,112 @@
+//! A bounded pool of connections. Dropping what it lends spawns nothing, so that it may be dropped anywhere; and a connection
+//! whose request was given up in the middle is closed, not used again.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
+
+use super::error::Dialect;
+use super::{ConnectionOf, OptionsOf, Statement};
+
+/// A connection that was idle for so long is asked whether it still works.
+const DOUBTFUL: Duration = Duration::from_secs(5);
+
+/// A connection that was idle for so long is closed.
+const OLD: Duration = Duration::from_secs(300);
+
+pub(super) struct Pool<D: Dialect> {
+    options: OptionsOf<D>,
+    /// What a new connection is told first.
+    setup: Option<Statement>,
+    free: Semaphore,
+    /// Those that nobody uses, the one that was used last at the end. None: the pool is closed.
+    idle: Mutex<Option<Vec<Idle<D>>>>,
+}
+
+struct Idle<D: Dialect> {
+    connection: ConnectionOf<D>,
+    since: Instant,
+}
+
+/// Why there is no connection.
+pub(super) enum NotLent {
+    Closed,
+    Connecting(sqlx::Error),
+}
+
+/// A connection on loan. Dropped without being given back, it is closed.
+pub(super) struct Lent<'p, D: Dialect> {
+    pool: &'p Pool<D>,
+    connection: ConnectionOf<D>,
+    was_used: bool,
+    _permit: SemaphorePermit<'p>,
+}
+
+impl<D: Dialect> Pool<D>
+where
+    for<'c> &'c mut ConnectionOf<D>: Executor<'c, Database = D::Database>,
+{
+    pub(super) fn new(options: OptionsOf<D>, connections: usize, setup: Option<Statement>) -> Self {
+        let idle = Mutex::new(Some(Vec::new()));
+        Self { options: options.disable_statement_logging(), setup, free: Semaphore::new(connections), idle }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Option<Vec<Idle<D>>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection: one that is idle, or a new one; waits while too many are in use.
+    pub(super) async fn lend(&self) -> Result<Lent<'_, D>, NotLent> {
+        let permit = self.free.acquire().await.map_err(|_| NotLent::Closed)?;
+        loop {
+            let Some(idle) = self.idle().as_mut().ok_or(NotLent::Closed)?.pop() else { break };
+            let mut connection = idle.connection;
+            let unused = idle.since.elapsed();
+            if unused < DOUBTFUL || unused < OLD && connection.ping().await.is_ok() {
+                return Ok(Lent { pool: self, connection, was_used: true, _permit: permit });
+            }
+        }
+        let mut connection = self.options.connect().await.map_err(NotLent::Connecting)?;
+        if let Some(setup) = &self.setup {
+            let setup = sqlx::raw_sql(AssertSqlSafe(Arc::clone(setup)));
+            connection.execute(setup).await.map_err(NotLent::Connecting)?;
+        }
+        Ok(Lent { pool: self, connection, was_used: false, _permit: permit })
+    }
+
+    /// Closes those that nobody uses: one of them was found broken.
+    pub(super) fn forget_idle(&self) {
+        let broken = self.idle().as_mut().map(std::mem::take);
+        drop(broken);
+    }
+
+    pub(super) async fn close(&self) {
+        self.free.close();
+        let idle = self.idle().take();
+        for idle in idle.into_iter().flatten() {
+            // It is gone either way.
+            let _ = idle.connection.close().await;
+        }
+    }
+}
+
+impl<D: Dialect> Lent<'_, D> {
+    pub(super) fn connection(&mut self) -> &mut ConnectionOf<D> {
+        &mut self.connection
+    }
+
+    /// Was it used before? Then the server may have closed it meanwhile.
+    pub(super) fn was_used(&self) -> bool {
+        self.was_used
+    }
+
+    /// Its request is done, and another may use it.
+    pub(super) fn give_back(self) {
+        if let Some(idle) = self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            idle.push(Idle { connection: self.connection, since: Instant::now() });
+        }
+    }
+}

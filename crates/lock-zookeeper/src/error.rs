@@ -1,0 +1,45 @@
+//! What ZooKeeper's errors mean to a caller, each with the way out.
+
+use lock_core::{Error, ErrorKind};
+use zookeeper_client::Error as ZkError;
+
+/// The error of a request that was sent.
+pub(crate) fn of_request(error: ZkError) -> Error {
+    use ErrorKind::{Refused, Unavailable, Unknown};
+    let (kind, wrong) = match &error {
+        ZkError::NoAuth => (Refused, "the user may not do this here; look at the node's rights with getAcl"),
+        ZkError::AuthFailed => (Refused, "wrong user or password, or the server wants a user; check the URL"),
+        ZkError::InvalidAcl => (Refused, "the server knows no such user; check user, password and the server's set-up"),
+        ZkError::NoNode => (Refused, "the path behind the hosts (the chroot) does not exist; make it first"),
+        ZkError::NoChildrenForEphemerals => {
+            (Refused, "at this lock's path stands an ephemeral node, which is no lock; delete it, or rename the lock")
+        }
+        ZkError::QuotaExceeded => (Refused, "a quota on this path is used up; raise it with setquota"),
+        ZkError::Throttled => (Unavailable, "the server is too busy; try again"),
+        ZkError::NotReadOnly => (Unavailable, "the server has lost the others and is read-only; try again"),
+        ZkError::Timeout => (Unknown, "no answer in time; look whether the servers are stopped or cut off"),
+        ZkError::SessionExpired | ZkError::ClientClosed => (Unknown, "the session ended before the answer"),
+        _ => (Unknown, "the connection broke before the answer"),
+    };
+    Error::new(kind, wrong).with_source(error)
+}
+
+/// The error of connecting: nothing was asked yet, so nothing can be unknown.
+pub(crate) fn of_connecting(servers: &str, error: ZkError) -> Error {
+    match of_request(error.clone()) {
+        refused if refused.kind() == ErrorKind::Refused => refused,
+        _ => unreachable(servers).with_source(error),
+    }
+}
+
+pub(crate) fn unreachable(servers: &str) -> Error {
+    let message = format!("none of {servers} can be reached; check the addresses, and that most of the servers run");
+    Error::new(ErrorKind::Unavailable, message)
+}
+
+/// The session of a claim is over, and the server has not said yet that its nodes are gone.
+pub(crate) fn not_buried() -> Error {
+    let message =
+        "the session ended, and no server has confirmed yet that nothing of it is left; look whether they run";
+    Error::new(ErrorKind::Unknown, message)
+}

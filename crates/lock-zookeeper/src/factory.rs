@@ -1,0 +1,351 @@
+//! From a URL or options to a connection.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::{
+    BackendFactory, BackendUrl, Clock, DistributedLock, Error, ErrorKind, Params, Result, SystemClock, Target,
+};
+use percent_encoding::percent_decode_str;
+use zookeeper_client::{Acls, Client, Connector, Error as ZkError};
+
+use crate::ZookeeperLock;
+use crate::names::Names;
+use crate::sessions::Sessions;
+
+/// The port of a host without one.
+const PORT: u16 = 2181;
+
+/// The longest that anybody waits for one request.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// How a user shows who it is.
+#[derive(Clone)]
+struct Login {
+    user: String,
+    password: String,
+    sasl: bool,
+}
+
+/// The files that TLS needs, in PEM.
+#[derive(Clone)]
+#[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "only said to be missing"))]
+struct Tls {
+    ca: String,
+    identity: Option<(String, String)>,
+}
+
+/// What all sessions of a client have in common.
+pub(crate) struct Settings {
+    /// `host:port` each.
+    pub(crate) hosts: Vec<String>,
+    /// As it may be shown.
+    pub(crate) servers: String,
+    /// Hosts and chroot, as the client crate reads them.
+    cluster: String,
+    login: Option<Login>,
+    tls: Option<Tls>,
+    pub(crate) names: Names,
+    /// The bound of each request.
+    pub(crate) timeout: Duration,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl Settings {
+    /// Who may do what with the nodes that we make.
+    pub(crate) fn acls(&self) -> Acls<'static> {
+        if self.login.is_some() { Acls::creator_all() } else { Acls::anyone_all() }
+    }
+
+    pub(crate) fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// A connector that logs in.
+    pub(crate) fn connector(&self) -> Result<Connector> {
+        let mut connector = Client::connector();
+        if let Some(Login { user, password, sasl }) = &self.login {
+            connector = match sasl {
+                false => connector.with_auth("digest", format!("{user}:{password}").as_bytes()),
+                true => with_sasl(connector, user, password)?,
+            };
+        }
+        match &self.tls {
+            Some(tls) => with_tls(connector, tls),
+            None => Ok(connector),
+        }
+    }
+
+    pub(crate) fn open(
+        &self,
+        connector: Connector,
+    ) -> Pin<Box<dyn Future<Output = Result<Client, ZkError>> + Send + '_>> {
+        #[cfg(feature = "tls")]
+        if self.tls.is_some() {
+            return Box::pin(connector.secure_connect(&self.cluster));
+        }
+        Box::pin(connector.connect(&self.cluster))
+    }
+}
+
+#[cfg(feature = "sasl")]
+fn with_sasl(connector: Connector, user: &str, password: &str) -> Result<Connector> {
+    let options = zookeeper_client::SaslOptions::digest_md5(user.to_owned(), password.to_owned());
+    Ok(connector.with_sasl(options))
+}
+
+#[cfg(not(feature = "sasl"))]
+fn with_sasl(_: Connector, _: &str, _: &str) -> Result<Connector> {
+    Err(not_built_in("sasl"))
+}
+
+#[cfg(feature = "tls")]
+fn with_tls(connector: Connector, tls: &Tls) -> Result<Connector> {
+    let unusable =
+        |error: ZkError| Error::new(ErrorKind::Invalid, "the certificates cannot be used").with_source(error);
+    let mut options = zookeeper_client::TlsOptions::new().with_pem_ca(&tls.ca).map_err(unusable)?;
+    if let Some((cert, key)) = &tls.identity {
+        options = options.with_pem_identity(cert, key).map_err(unusable)?;
+    }
+    Ok(connector.with_tls(options))
+}
+
+#[cfg(not(feature = "tls"))]
+fn with_tls(_: Connector, _: &Tls) -> Result<Connector> {
+    Err(not_built_in("tls"))
+}
+
+#[cfg(not(all(feature = "tls", feature = "sasl")))]
+fn not_built_in(feature: &str) -> Error {
+    let message = format!("this is not built in: switch on the cargo feature \"zookeeper-{feature}\"");
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+/// What can be chosen when connecting.
+#[derive(Clone)]
+pub struct ZookeeperOptions {
+    hosts: Vec<String>,
+    chroot: String,
+    login: Option<Login>,
+    tls: Option<Tls>,
+    prefix: String,
+    timeout: Duration,
+    clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for ZookeeperOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut f = f.debug_struct("ZookeeperOptions");
+        f.field("hosts", &self.hosts).field("chroot", &self.chroot).field("prefix", &self.prefix);
+        f.field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+impl ZookeeperOptions {
+    /// The servers of `zookeeper://user:password@h1:2181,h2:2181/chroot`, with the prefix `oarlock`. All but one host may be
+    /// left out.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if it is no such URL, or has parameters.
+    pub fn new(url: &str) -> Result<Self> {
+        if url.contains('?') {
+            return Err(Error::new(ErrorKind::Invalid, "give the parameters of the URL by methods"));
+        }
+        Self::from_url(&url.parse()?)
+    }
+
+    fn from_url(url: &BackendUrl) -> Result<Self> {
+        let invalid = |wrong: &str| {
+            let message = format!("the URL {url}: {wrong}; it looks like zookeeper://h1:2181,h2:2181/chroot");
+            Error::new(ErrorKind::Invalid, message)
+        };
+        let decode = |text: &str| {
+            let text = percent_decode_str(text).decode_utf8().map_err(|_| invalid("it is not UTF-8"))?;
+            Ok::<_, Error>(text.into_owned())
+        };
+        let rest = url.rest().strip_prefix("//").ok_or_else(|| invalid("it names no host"))?;
+        let (user, place) = rest.rsplit_once('@').map_or((None, rest), |(user, place)| (Some(user), place));
+        let (hosts, chroot) = place.split_once('/').unwrap_or((place, ""));
+        let hosts: Vec<_> =
+            hosts.split(',').map(host).collect::<Option<_>>().ok_or_else(|| invalid("a host is wrong"))?;
+        let chroot = decode(chroot.trim_end_matches('/'))?;
+        let chroot = if chroot.is_empty() { chroot } else { format!("/{chroot}") };
+        let login = match user.map(|user| user.split_once(':')) {
+            None => None,
+            Some(Some((user, password))) => {
+                Some(Login { user: decode(user)?, password: decode(password)?, sasl: false })
+            }
+            Some(None) => return Err(invalid("a user needs a password")),
+        };
+        let (prefix, timeout) = ("oarlock".to_owned(), Duration::from_secs(5));
+        Ok(Self { hosts, chroot, login, tls: None, prefix, timeout, clock: Arc::new(SystemClock) })
+    }
+
+    /// The path below which the locks are, `oarlock` unless set. The lock `x` is the line in `/prefix/x`, and with an empty
+    /// prefix in `/x`.
+    pub fn prefix(mut self, prefix: &str) -> Self {
+        self.prefix = prefix.to_owned();
+        self
+    }
+
+    /// How long the servers may take to answer a request, 5 s unless set.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Logs in with the scheme `digest`. The nodes that are made then are this user's alone.
+    pub fn digest(mut self, user: &str, password: &str) -> Self {
+        self.login = Some(Login { user: user.to_owned(), password: password.to_owned(), sasl: false });
+        self
+    }
+
+    /// Logs in by SASL with the mechanism DIGEST-MD5. The nodes that are made then are this user's alone.
+    #[cfg(feature = "sasl")]
+    pub fn sasl(mut self, user: &str, password: &str) -> Self {
+        self.login = Some(Login { user: user.to_owned(), password: password.to_owned(), sasl: true });
+        self
+    }
+
+    /// Connects by TLS. `ca` are the certificates to trust, in PEM; `identity` is the client's own certificate and its key,
+    /// where the servers want one.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, ca: &str, identity: Option<(&str, &str)>) -> Self {
+        let identity = identity.map(|(cert, key)| (cert.to_owned(), key.to_owned()));
+        self.tls = Some(Tls { ca: ca.to_owned(), identity });
+        self
+    }
+
+    /// The clock that [`Grant::valid_until`](lock_core::Grant::valid_until) is counted on. Sessions go by the servers'.
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    fn params(mut self, params: &mut Params) -> Result<Self> {
+        if let Some(timeout) = params.take_duration("timeout")? {
+            self.timeout = timeout;
+        }
+        match (params.take("user"), params.take("password")) {
+            (None, None) => {}
+            (Some(user), Some(password)) => self = self.digest(&user, &password),
+            _ => return Err(Error::new(ErrorKind::Invalid, "give both user and password, or neither")),
+        }
+        match (params.take("auth").as_deref(), &mut self.login) {
+            (None | Some("digest"), _) => {}
+            (Some("sasl"), Some(login)) => login.sasl = true,
+            (Some("sasl"), None) => return Err(Error::new(ErrorKind::Invalid, "auth = sasl needs user and password")),
+            (Some(_), _) => return Err(Error::new(ErrorKind::Invalid, "auth is digest or sasl")),
+        }
+        let read = |path: String| {
+            let unreadable = |error: std::io::Error| {
+                Error::new(ErrorKind::Invalid, format!("{path} cannot be read")).with_source(error)
+            };
+            std::fs::read_to_string(&path).map_err(unreadable)
+        };
+        let [ca, cert, key] = ["ca", "cert", "key"].map(|file| params.take(file).map(read).transpose());
+        let identity = match (cert?, key?) {
+            (Some(cert), Some(key)) => Some((cert, key)),
+            (None, None) => None,
+            _ => return Err(Error::new(ErrorKind::Invalid, "give both cert and key, or neither")),
+        };
+        match (ca?, identity) {
+            (Some(ca), identity) => self.tls = Some(Tls { ca, identity }),
+            (None, Some(_)) => return Err(Error::new(ErrorKind::Invalid, "TLS needs ca, the certificates to trust")),
+            (None, None) => {}
+        }
+        Ok(self)
+    }
+
+    /// Connects, in bounded time. It must be called, and the lock be used, within a tokio runtime that has I/O and time
+    /// enabled.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for a prefix or a time-out that cannot be, [`ErrorKind::Unavailable`] if no server can be
+    /// reached or they have no majority, [`ErrorKind::Refused`] for a wrong user or password.
+    ///
+    /// # Cancel safety
+    /// Nothing is held yet.
+    pub async fn connect(self) -> Result<ZookeeperLock> {
+        if self.timeout < Duration::from_millis(1) || self.timeout > LONGEST {
+            let wrong = format!("the time-out is {:?}; it must be between a millisecond and a minute", self.timeout);
+            return Err(Error::new(ErrorKind::Invalid, wrong));
+        }
+        let hosts = self.hosts.join(",");
+        let settings = Arc::new(Settings {
+            names: Names::new(&self.prefix)?,
+            cluster: format!("{hosts}{}", self.chroot),
+            servers: hosts,
+            hosts: self.hosts,
+            login: self.login,
+            tls: self.tls,
+            timeout: self.timeout,
+            clock: self.clock,
+        });
+        let sessions = Sessions::connect(Arc::clone(&settings)).await?;
+        Ok(ZookeeperLock { settings, sessions: Arc::new(sessions) })
+    }
+}
+
+/// A host with its port.
+fn host(text: &str) -> Option<String> {
+    let after_address = text.rsplit_once(']').map_or(text, |(_, port)| port);
+    let (name, port) = after_address.rsplit_once(':').map_or((text, None), |(name, port)| (name, Some(port)));
+    let is_port = port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0));
+    let is_name =
+        !text.is_empty() && !text.starts_with(':') && !name.contains([':', '/', ' ']) || text.starts_with('[');
+    match port {
+        _ if !is_port || !is_name => None,
+        Some(_) => Some(text.to_owned()),
+        None => Some(format!("{text}:{PORT}")),
+    }
+}
+
+/// Connects to `zookeeper://user:password@h1:2181,h2:2181/chroot`, or `zk:`.
+///
+/// Its own settings are `timeout`, see [`ZookeeperOptions::timeout`]; `user` and `password`, which go before what the URL says;
+/// `auth`, which is `digest` or `sasl`; and for TLS the files `ca`, `cert` and `key`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ZookeeperFactory;
+
+#[async_trait]
+impl BackendFactory for ZookeeperFactory {
+    fn schemes(&self) -> &'static [&'static str] {
+        &["zookeeper", "zk"]
+    }
+
+    async fn connect(&self, target: Target) -> Result<Arc<dyn DistributedLock>> {
+        let Target { url, prefix, mut params, .. } = target;
+        let options = ZookeeperOptions::from_url(&url)?.prefix(&prefix).params(&mut params)?;
+        params.finish("zookeeper", &["timeout", "user", "password", "auth", "ca", "cert", "key"])?;
+        Ok(Arc::new(options.connect().await?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read() {
+        let options = ZookeeperOptions::new("zookeeper://us%40er:p%2Fw@h1,h2:7,[::1]:8,[::2]/a/b/").unwrap();
+        assert_eq!(options.hosts, ["h1:2181", "h2:7", "[::1]:8", "[::2]:2181"]);
+        assert_eq!(options.chroot, "/a/b");
+        let login = options.login.as_ref().unwrap();
+        assert_eq!((login.user.as_str(), login.password.as_str()), ("us@er", "p/w"));
+        assert!(!format!("{options:?}").contains("p/w"));
+        assert_eq!(ZookeeperOptions::new("zk://h").unwrap().chroot, "");
+    }
+
+    #[test]
+    fn what_is_no_server_is_refused() {
+        for bad in ["zookeeper:", "zookeeper://", "zookeeper://h:x", "zk://h:1,", "zk://u@h", "zk://h?a=1", "zk://a b"]
+        {
+            assert_eq!(ZookeeperOptions::new(bad).unwrap_err().kind(), ErrorKind::Invalid, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What others see of the locks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{Holder, ListQuery, LockName, LockStatus, OwnerId, Page, Result, StoreToken};
+use zookeeper_client::{Client, Error as ZkError, MultiReadResult, Stat};
+
+use crate::ZookeeperLock;
+use crate::error::of_request;
+use crate::names::in_line;
+use crate::session::{Session, beacon};
+
+/// How many nodes one request asks for: an answer has its bounds.
+const AT_ONCE: usize = 200;
+
+/// A lock, and the path of its holder's node.
+pub(crate) struct Seen {
+    pub(crate) status: LockStatus,
+    pub(crate) node: Option<String>,
+}
+
+impl ZookeeperLock {
+    pub(crate) async fn look(&self, names: Vec<LockName>) -> Result<Vec<Seen>> {
+        let session = self.sessions.any().await?;
+        Look { lock: self, session: &session }.at(names).await.map_err(of_request)
+    }
+
+    pub(crate) async fn page(&self, query: &ListQuery) -> Result<Page> {
+        let session = self.sessions.any().await?;
+        let names = &self.settings.names;
+        let children = session.list(names.root()).await.map_err(of_request)?.unwrap_or_default();
+        let mut found: Vec<_> = children.iter().filter_map(|child| names.name(child)).collect();
+        found.retain(|name| name.as_str().starts_with(&query.prefix));
+        found.sort_unstable();
+        let after = query.after.as_ref().map_or(0, |after| found.partition_point(|name| name <= after));
+        let limit = query.limit.clamp(1, 10_000);
+        let mut page = Page::default();
+        // Many may be empty, until the server has removed them.
+        for some in found[after..].chunks(AT_ONCE) {
+            let seen = Look { lock: self, session: &session }.at(some.to_vec()).await;
+            let held = seen.map_err(of_request)?.into_iter().map(|seen| seen.status);
+            page.locks.extend(held.filter(|status| status.holder.is_some()));
+            if page.locks.len() > limit {
+                page.locks.truncate(limit);
+                page.next = page.locks.last().map(|last| last.name.clone());
+                break;
+            }
+        }
+        Ok(page)
+    }
+}
+
+struct Look<'a> {
+    lock: &'a ZookeeperLock,
+    session: &'a Session,
+}
+
+impl Look<'_> {
+    async fn at(&self, names: Vec<LockName>) -> Result<Vec<Seen>, ZkError> {
+        let folders: Vec<_> = names.iter().map(|name| self.lock.settings.names.folder(name)).collect();
+        let mut lines = Vec::new();
+        for (folder, children) in folders.iter().zip(self.children(&folders).await?) {
+            lines.push(in_line(children).into_iter().map(|child| format!("{folder}/{child}")).collect::<Vec<_>>());
+        }
+        let mut nodes = self.data(&lines.concat()).await?.into_iter();
+        // Each line as far as it is still there.
+        let lines: Vec<Vec<_>> = lines
+            .into_iter()
+            .map(|line| {
+                line.into_iter().filter_map(|path| nodes.next()?.map(|(data, stat)| (path, data, stat))).collect()
+            })
+            .collect();
+        let folder = self.lock.settings.names.beacons();
+        let sessions: Vec<_> =
+            lines.iter().filter_map(|line| line.first()).map(|(.., stat)| stat.ephemeral_owner).collect();
+        let beacons: Vec<_> = sessions.iter().map(|session| beacon(&folder, *session)).collect();
+        let lives: BTreeMap<_, _> = sessions.into_iter().zip(self.data(&beacons).await?).collect();
+        let now = self.servers_time().await;
+        let seen = |(name, line): (LockName, Vec<(String, String, Stat)>)| {
+            let mut line = line.into_iter();
+            let Some((node, owner, stat)) = line.next() else {
+                return Ok(Seen { status: LockStatus { name, holder: None, waiters: Vec::new() }, node: None });
+            };
+            let life = lives.get(&stat.ephemeral_owner).and_then(Option::as_ref);
+            let holder = self.holder(OwnerId::from_store(&owner), &stat, life, now);
+            let waiters = line.map(|(_, owner, _)| OwnerId::from_store(&owner)).collect();
+            Ok(Seen { status: LockStatus { name, holder: Some(holder), waiters }, node: Some(node) })
+        };
+        names.into_iter().zip(lines).map(seen).collect()
+    }
+
+    fn holder(&self, owner: OwnerId, stat: &Stat, life: Option<&(String, Stat)>, now: i64) -> Holder {
+        let since = |then: i64| Duration::from_millis(now.saturating_sub(then).max(0) as u64);
+        let token = StoreToken::new(stat.czxid as u64)
+            .unwrap_or_else(|_| StoreToken::new(StoreToken::MAX).expect("the highest"));
+        // Of our own we know better.
+        if let Some((hold, now)) = self.lock.hold(&owner) {
+            let held_for = now.saturating_duration_since(hold.since);
+            return Holder { owner, held_for, remaining: hold.ends.saturating_duration_since(now), token };
+        }
+        let remaining = life.and_then(|(lasts, written)| {
+            Some(Duration::from_millis(lasts.parse().ok()?).saturating_sub(since(written.mtime)))
+        });
+        Holder { owner, held_for: since(stat.ctime), remaining: remaining.unwrap_or_default(), token }
+    }
+
+    async fn children(&self, folders: &[String]) -> Result<Vec<Vec<String>>, ZkError> {
+        let mut all = Vec::with_capacity(folders.len());
+        for some in folders.chunks(AT_ONCE) {
+            let reading = |client: Arc<Client>| async move {
+                let mut reader = client.new_multi_reader();
+                some.iter().try_for_each(|path| reader.add_get_children(path))?;
+                reader.commit().await
+            };
+            for read in self.session.ask(reading).await? {
+                all.push(match read {
+                    MultiReadResult::Children { children } => children,
+                    MultiReadResult::Error { err: ZkError::NoNode } => Vec::new(),
+                    MultiReadResult::Error { err } => return Err(err),
+                    _ => return Err(ZkError::MarshallingError),
+                });
+            }
+        }
+        Ok(all)
+    }
+
+    /// Text and state of each node that is there.
+    async fn data(&self, nodes: &[String]) -> Result<Vec<Option<(String, Stat)>>, ZkError> {
+        let mut all = Vec::with_capacity(nodes.len());
+        for some in nodes.chunks(AT_ONCE) {
+            let reading = |client: Arc<Client>| async move {
+                let mut reader = client.new_multi_reader();
+                some.iter().try_for_each(|path| reader.add_get_data(path))?;
+                reader.commit().await
+            };
+            for read in self.session.ask(reading).await? {
+                all.push(match read {
+                    MultiReadResult::Data { data, stat } => Some((String::from_utf8_lossy(&data).into_owned(), stat)),
+                    MultiReadResult::Error { err: ZkError::NoNode } => None,
+                    MultiReadResult::Error { err } => return Err(err),
+                    _ => return Err(ZkError::MarshallingError),
+                });
+            }
+        }
+        Ok(all)
+    }
+
+    /// The servers' clock, in milliseconds: what they say of a write. Who may only read goes by the own clock: it decides nothing.
+    async fn servers_time(&self) -> i64 {
+        if let Ok(stat) = self.session.write_beacon().await {
+            return stat.mtime;
+        }
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        now.as_millis() as i64
+    }
+}

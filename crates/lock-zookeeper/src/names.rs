@@ -1,0 +1,165 @@
+//! Where a lock is kept, and who is before whom in its line. Nothing here asks a server.
+
+use lock_core::{Error, ErrorKind, LockName, Result};
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+
+/// What a node's name cannot have, or would mean something: all beyond ASCII, too, much of which ZooKeeper refuses.
+const ESCAPED: &AsciiSet = &CONTROLS.add(b'/').add(b'%');
+
+/// Makes paths of names.
+#[derive(Clone, Debug)]
+pub(crate) struct Names {
+    /// Below which all locks are: a path, or empty for the chroot itself.
+    root: String,
+}
+
+impl Names {
+    /// The prefix is the path below which the locks are kept, with or without its first slash.
+    pub(crate) fn new(prefix: &str) -> Result<Self> {
+        let path = prefix.trim_matches('/');
+        let bad = |part: &str| {
+            let refused = |c: char| c.is_control() || ('\u{e000}'..='\u{f8ff}').contains(&c) || c >= '\u{fff0}';
+            part.is_empty() || part == "." || part == ".." || part.chars().any(refused)
+        };
+        if path.is_empty() {
+            return Ok(Self { root: String::new() });
+        }
+        if path.split('/').any(bad) || path.split('/').next() == Some("zookeeper") {
+            let wrong = format!("the prefix {prefix:?} cannot be the path of a node; name one like app/locks");
+            return Err(Error::new(ErrorKind::Invalid, wrong));
+        }
+        Ok(Self { root: format!("/{path}") })
+    }
+
+    /// The node below which all locks are.
+    pub(crate) fn root(&self) -> &str {
+        if self.root.is_empty() { "/" } else { &self.root }
+    }
+
+    /// Where sessions show that they live.
+    pub(crate) fn beacons(&self) -> String {
+        if self.root.is_empty() { "/oarlock-sessions".to_owned() } else { format!("{}-sessions", self.root) }
+    }
+
+    /// The node whose children stand in line for the lock.
+    pub(crate) fn folder(&self, name: &LockName) -> String {
+        let name = match name.as_str() {
+            "." => "%2E".to_owned(),
+            ".." => "%2E%2E".to_owned(),
+            // It is ZooKeeper's own.
+            "zookeeper" if self.root.is_empty() => "%7Aookeeper".to_owned(),
+            "oarlock-sessions" if self.root.is_empty() => "%6Farlock-sessions".to_owned(),
+            name => utf8_percent_encode(name, ESCAPED).to_string(),
+        };
+        format!("{}/{name}", self.root)
+    }
+
+    /// The lock whose folder is this child of the root, if it is a lock's.
+    pub(crate) fn name(&self, child: &str) -> Option<LockName> {
+        let name = LockName::new(&percent_decode_str(child).decode_utf8().ok()?).ok()?;
+        let is_so_written = self.folder(&name).strip_prefix(&self.root)?.strip_prefix('/')? == child;
+        is_so_written.then_some(name)
+    }
+}
+
+/// What stands between a node's own name and its number: Curator's and ours, and kazoo's.
+const MARKS: [&str; 2] = ["lock-", "__lock__"];
+
+/// The number that ZooKeeper gave to a node in the line; `None` for a node that is not in it.
+///
+/// It counts on from 2³¹−1 with the lowest negative number, in a later server perhaps with more digits: the low 32 bits are
+/// the same.
+fn number(child: &str) -> Option<i32> {
+    let mark = |mark: &&str| child.rfind(*mark).map(|at| at + mark.len());
+    let digits = &child[MARKS.iter().filter_map(mark).max()?..];
+    digits.parse::<i64>().ok().filter(|_| digits.len() >= 10).map(|number| number as i32)
+}
+
+/// Who stands before a node.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Ahead<'a> {
+    pub(crate) count: usize,
+    /// The last of them.
+    pub(crate) predecessor: Option<&'a str>,
+}
+
+/// Who stands before this node; `None` if it is not in the line itself.
+pub(crate) fn ahead<'a>(children: &'a [String], own: &str) -> Option<Ahead<'a>> {
+    let mine = number(own).filter(|_| children.iter().any(|child| child == own))?;
+    // A difference is right also where the numbers wrap.
+    let before = |child: &'a String| Some((mine.wrapping_sub(number(child)?), child)).filter(|(by, _)| *by > 0);
+    let count = children.iter().filter_map(before).count();
+    let predecessor = children.iter().filter_map(before).min().map(|(_, child)| child.as_str());
+    Some(Ahead { count, predecessor })
+}
+
+/// The line, the first first.
+pub(crate) fn in_line(children: Vec<String>) -> Vec<String> {
+    let mut line: Vec<_> = children.into_iter().filter_map(|child| Some((number(&child)?, child))).collect();
+    if let Some(&(any, _)) = line.first() {
+        line.sort_by_key(|(number, _)| number.wrapping_sub(any));
+    }
+    line.into_iter().map(|(_, child)| child).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(prefix: &str) -> Names {
+        Names::new(prefix).unwrap()
+    }
+
+    #[test]
+    fn names_are_escaped_and_read_back() {
+        let names = names("oarlock");
+        for name in ["a", "a/b", "..", ".", "...", "%2E", "a b", "J\u{f6}b", "\u{1f600}", "%", "zookeeper"] {
+            let name = LockName::new(name).unwrap();
+            let folder = names.folder(&name);
+            let child = folder.strip_prefix("/oarlock/").unwrap();
+            assert!(child.is_ascii() && !child.contains('/') && !matches!(child, "." | ".."), "{child}");
+            assert_eq!(names.name(child), Some(name));
+        }
+        for foreign in ["a%2e", "%41", "%FF", "%00"] {
+            assert_eq!(names.name(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn prefixes_are_paths() {
+        assert_eq!(names("/app/locks/").folder(&LockName::new("x").unwrap()), "/app/locks/x");
+        let bare = names("");
+        assert_eq!((bare.root(), bare.folder(&LockName::new("x").unwrap()).as_str()), ("/", "/x"));
+        for own in ["zookeeper", "oarlock-sessions"] {
+            assert_eq!(bare.name(own), None);
+            assert_ne!(bare.folder(&LockName::new(own).unwrap()), format!("/{own}"));
+        }
+        for bad in ["a//b", "../a", "zookeeper/x", "a\u{0}"] {
+            assert_eq!(Names::new(bad).unwrap_err().kind(), ErrorKind::Invalid, "{bad}");
+        }
+    }
+
+    fn line(children: &[&str]) -> Vec<String> {
+        children.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_line_goes_by_number_whoever_wrote_it() {
+        let children =
+            line(&["_c_9-lock-0000000007", "stray", "0f__lock__0000000005", "lock-7", "_c_1-lock-0000000006"]);
+        let ahead_of = |own| ahead(&children, own).unwrap();
+        assert_eq!(ahead_of("_c_9-lock-0000000007"), Ahead { count: 2, predecessor: Some("_c_1-lock-0000000006") });
+        assert_eq!(ahead_of("0f__lock__0000000005"), Ahead { count: 0, predecessor: None });
+        assert_eq!(ahead(&children, "_c_9-lock-0000000008"), None);
+        assert_eq!(in_line(children), ["0f__lock__0000000005", "_c_1-lock-0000000006", "_c_9-lock-0000000007"]);
+    }
+
+    #[test]
+    fn the_line_goes_on_where_numbers_wrap() {
+        let children = line(&["a-lock--2147483648", "b-lock-2147483647", "c-lock--2147483647"]);
+        assert_eq!(in_line(children.clone()), ["b-lock-2147483647", "a-lock--2147483648", "c-lock--2147483647"]);
+        let last = ahead(&children, "c-lock--2147483647").unwrap();
+        assert_eq!(last, Ahead { count: 2, predecessor: Some("a-lock--2147483648") });
+        assert_eq!(number("x-lock-2147483648"), Some(i32::MIN));
+    }
+}

@@ -1,0 +1,110 @@
+//! The way out of a line: a node is deleted by its path, or searched for where it is in doubt.
+
+use lock_core::{OwnerId, Result, Unlocked};
+use uuid::Uuid;
+use zookeeper_client::{Client, Error as ZkError, MultiWriteError};
+
+use crate::error;
+use crate::names::{ahead, in_line};
+use crate::session::{Claimed, Life, Session};
+
+/// What a node's name begins with. Of the owner it shows nothing, and from the owner it can be told again.
+pub(crate) fn node_prefix(owner: &OwnerId) -> String {
+    format!("_c_{}-lock-", Uuid::new_v5(&Uuid::NAMESPACE_OID, owner.as_str().as_bytes()))
+}
+
+/// What came of deleting a node.
+enum Deleted {
+    /// It was there until now.
+    Now,
+    NotThere,
+    /// It is gone, by an earlier request of ours without an answer or by somebody else.
+    Somehow,
+}
+
+/// Sees to it that nothing of a claim is left of this session.
+///
+/// # Errors
+/// After any, something may be left, or it is not known whether the lock was held to the end; it may be repeated.
+pub(crate) async fn release(session: &Session, owner: &OwnerId) -> Result<Unlocked> {
+    let Some(claimed) = session.claimed(owner) else { return Ok(Unlocked::NotHeld) };
+    session.update(owner, |claimed| claimed.ending = true);
+    // What became of the node then says nothing new.
+    let late = claimed.hold.is_some_and(|hold| session.now() >= hold.ends);
+    let mut sent = false;
+    let deleting = delete(session, owner, &claimed, &mut sent);
+    let deleted = match tokio::time::timeout(session.settings.timeout, deleting).await {
+        Ok(Err(_)) if session.is_over() => {
+            // Its nodes go with the session.
+            let buried = session.reached(Life::Buried);
+            tokio::time::timeout(session.settings.timeout, buried).await.map_err(|_| error::not_buried())?;
+            if sent && claimed.hold.is_some() { Deleted::Somehow } else { Deleted::NotThere }
+        }
+        Ok(deleted) => deleted?,
+        Err(_) => {
+            session.doubt();
+            return Err(error::of_request(ZkError::Timeout));
+        }
+    };
+    session.forget(owner);
+    match deleted {
+        Deleted::Now => Ok(Unlocked::Released),
+        Deleted::NotThere => Ok(Unlocked::NotHeld),
+        Deleted::Somehow if late => Ok(Unlocked::NotHeld),
+        Deleted::Somehow => Err(error::of_request(ZkError::ConnectionLoss)),
+    }
+}
+
+/// Deletes a claim's node, again and again where the connection breaks. `sent` tells whether that was asked at all.
+async fn delete(session: &Session, owner: &OwnerId, claimed: &Claimed, sent: &mut bool) -> Result<Deleted> {
+    loop {
+        // What is asked before it is connected may never leave.
+        let client = session.connected().await?;
+        if session.is_over() {
+            return Err(error::of_request(ZkError::SessionExpired));
+        }
+        let found = match &claimed.node {
+            Some(node) => Some((node.clone(), claimed.hold.is_some())),
+            None => find(session, owner, claimed).await.map_err(error::of_request)?,
+        };
+        let Some((node, held)) = found else { return Ok(Deleted::NotThere) };
+        let (at, repeated) = (session.now(), std::mem::replace(sent, true));
+        let deleted = match claimed.hold {
+            Some(hold) if hold.waited => hand_over(&client, &node, owner).await,
+            _ => client.delete(&node, None).await,
+        };
+        match deleted {
+            Ok(()) => {
+                session.proved(at);
+                return Ok(if held { Deleted::Now } else { Deleted::NotThere });
+            }
+            Err(ZkError::NoNode) if repeated && held => return Ok(Deleted::Somehow),
+            Err(ZkError::NoNode) => return Ok(Deleted::NotThere),
+            Err(ZkError::ConnectionLoss | ZkError::Custom(_)) => session.doubt(),
+            Err(error) => return Err(error::of_request(error)),
+        }
+    }
+}
+
+/// Deletes the node so that whoever watches it knows that it was the holder's and that it is next: in one transaction,
+/// the data is written first, and the watch fires for that.
+async fn hand_over(client: &Client, node: &str, owner: &OwnerId) -> Result<(), ZkError> {
+    let mut writer = client.new_multi_writer();
+    writer.add_set_data(node, owner.as_str().as_bytes(), None)?;
+    writer.add_delete(node, None)?;
+    writer.commit().await.map(drop).map_err(|error| match error {
+        MultiWriteError::RequestFailed { source } | MultiWriteError::OperationFailed { source, .. } => source,
+    })
+}
+
+/// The node that a request of unknown fate made, if it made one, and whether it is the first in line.
+async fn find(session: &Session, owner: &OwnerId, claimed: &Claimed) -> Result<Option<(String, bool)>, ZkError> {
+    let folder = session.settings.names.folder(&claimed.lock);
+    let Some(children) = session.list_now(&folder).await? else { return Ok(None) };
+    let prefix = node_prefix(owner);
+    let named = children.iter().filter(|child| child.starts_with(&prefix)).cloned().collect();
+    // The last, should one of an earlier session be there still.
+    let Some(own) = in_line(named).pop() else { return Ok(None) };
+    let first = ahead(&children, &own).is_some_and(|ahead| ahead.count == 0);
+    Ok(Some((format!("{folder}/{own}"), first)))
+}

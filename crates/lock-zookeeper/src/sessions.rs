@@ -1,0 +1,146 @@
+//! The sessions of a client: one for each lease, made when it is first asked for, and anew when it is over.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lock_core::{Notice, OwnerId, Result};
+use tokio::sync::broadcast;
+use tokio::task::JoinHandle;
+
+use crate::error;
+use crate::factory::Settings;
+use crate::session::{Life, Session, closed};
+use crate::supervise::supervise;
+
+/// The longest that can be asked for: milliseconds in 32 bits.
+const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
+
+pub(crate) struct Sessions {
+    settings: Arc<Settings>,
+    /// The shortest session that the servers give, as far as they were asked.
+    pub(crate) shortest: Duration,
+    state: Mutex<State>,
+    /// Held by who connects.
+    connecting: tokio::sync::Mutex<()>,
+    pub(crate) notices: broadcast::Sender<Notice>,
+    closed: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    /// By what was asked for.
+    live: BTreeMap<Duration, Supervised>,
+    /// Over, with claims that may have left something behind.
+    former: Vec<Arc<Session>>,
+}
+
+struct Supervised {
+    session: Arc<Session>,
+    task: JoinHandle<()>,
+}
+
+impl Supervised {
+    fn new(session: Session, notices: broadcast::Sender<Notice>) -> Self {
+        let session = Arc::new(session);
+        Self { task: tokio::spawn(supervise(Arc::clone(&session), notices)), session }
+    }
+
+    /// Not if the runtime is gone on which it was made, either.
+    fn is_alive(&self) -> bool {
+        self.session.life() == Life::Alive && self.session.client().is_ok() && !self.task.is_finished()
+    }
+}
+
+impl Sessions {
+    /// Connects, and learns what the shortest session is, from a second on.
+    pub(crate) async fn connect(settings: Arc<Settings>) -> Result<Self> {
+        let asked = Duration::from_secs(1);
+        let first = Session::connect(Arc::clone(&settings), asked, None).await?;
+        let (shortest, notices) = (first.lasts, broadcast::Sender::new(1024));
+        let live = BTreeMap::from([(shortest, Supervised::new(first, notices.clone()))]);
+        let state = Mutex::new(State { live, former: Vec::new() });
+        let connecting = tokio::sync::Mutex::default();
+        Ok(Self { settings, shortest, state, connecting, notices, closed: AtomicBool::new(false) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn living(&self, asked: Duration) -> Option<Arc<Session>> {
+        self.state().live.get(&asked).filter(|live| live.is_alive()).map(|live| Arc::clone(&live.session))
+    }
+
+    /// A session that lasts as long as this lease, or as near to it as the servers allow.
+    ///
+    /// # Errors
+    /// Nothing was asked about any lock.
+    pub(crate) async fn of(&self, lease: Duration) -> Result<Arc<Session>> {
+        let asked = lease.clamp(self.shortest, LONGEST.max(self.shortest));
+        if let Some(session) = self.living(asked) {
+            return Ok(session);
+        }
+        let _alone = self.connecting.lock().await;
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(closed());
+        }
+        if let Some(session) = self.living(asked) {
+            return Ok(session);
+        }
+        let session = Session::connect(Arc::clone(&self.settings), asked, Some(self.shortest)).await?;
+        if session.lasts < asked {
+            let (asked, lasts) = (asked.as_millis() as u64, session.lasts.as_millis() as u64);
+            tracing::warn!(
+                asked,
+                lasts,
+                "the servers give no session (ms) as long as the lease: it is granted for less"
+            );
+        }
+        let made = Supervised::new(session, self.notices.clone());
+        let session = Arc::clone(&made.session);
+        let mut state = self.state();
+        if let Some(over) = state.live.insert(asked, made) {
+            state.former.push(over.session);
+        }
+        state.former.retain(|former| !former.state().claims.is_empty());
+        Ok(session)
+    }
+
+    /// A session to look with: the longest lets a busy server take its time.
+    pub(crate) async fn any(&self) -> Result<Arc<Session>> {
+        let longest = self.state().live.values().rfind(|live| live.is_alive()).map(|live| Arc::clone(&live.session));
+        match longest {
+            Some(session) => Ok(session),
+            None => self.of(self.shortest).await,
+        }
+    }
+
+    /// Those in which something is known of a claim of this owner.
+    pub(crate) fn with_claim(&self, owner: &OwnerId) -> Vec<Arc<Session>> {
+        let state = self.state();
+        let all = state.live.values().map(|live| &live.session).chain(&state.former);
+        all.filter(|session| session.state().claims.contains_key(owner)).cloned().collect()
+    }
+
+    /// Ends all of them, in bounded time.
+    pub(crate) async fn close(&self) -> Result<()> {
+        self.closed.store(true, Ordering::Relaxed);
+        let all: Vec<_> = self.state().live.values().map(|live| Arc::clone(&live.session)).collect();
+        for session in &all {
+            session.close();
+        }
+        let buried = futures_util::future::join_all(all.iter().map(|session| session.reached(Life::Buried)));
+        tokio::time::timeout(self.settings.timeout, buried).await.map(drop).map_err(|_| error::not_buried())
+    }
+}
+
+impl Drop for Sessions {
+    fn drop(&mut self) {
+        let state = self.state();
+        for session in state.live.values().map(|live| &live.session).chain(&state.former) {
+            session.abandon();
+        }
+    }
+}

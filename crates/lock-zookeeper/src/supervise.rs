@@ -1,0 +1,287 @@
+//! The task beside a session: it keeps the session proved, releases what is over, watches what is held, and
+//! sees to it that a session that ended is ended on the servers too.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use lock_core::{Instant, Notice, OwnerId};
+use tokio::sync::broadcast;
+use zookeeper_client::{Client, Error as ZkError, EventType, SessionState, StateWatcher};
+
+use crate::release;
+use crate::session::{Life, Session, is_over};
+
+/// How often the claims are looked at, while there are any; and how long a hold lasts, at least, that is watched.
+const TICK: Duration = Duration::from_millis(100);
+
+/// For how long a session stays that nobody uses.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// The pause before the servers are asked again to end a session.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// What goes on meanwhile. The answer is the owner of a hold that was ended from outside.
+type Errands = FuturesUnordered<BoxFuture<'static, Option<OwnerId>>>;
+
+/// Runs until the session is over and nothing of it is left on the servers.
+pub(crate) async fn supervise(session: Arc<Session>, notices: broadcast::Sender<Notice>) {
+    if let Ok(client) = session.client() {
+        let mut states = client.state_watcher();
+        // Kept here, it would keep the session open.
+        drop(client);
+        serve(&session, &mut states, &notices).await;
+        end_here(&session, &notices);
+        // Where the servers do not answer, there is another way.
+        let _ = tokio::time::timeout(session.settings.timeout, ended(&mut states)).await;
+    }
+    bury(&session).await;
+    session.life.send_replace(Life::Buried);
+}
+
+/// Until the session ends, is closed, or was not used for long.
+async fn serve(session: &Arc<Session>, states: &mut StateWatcher, notices: &broadcast::Sender<Notice>) {
+    let mut errands = Errands::new();
+    let mut used = session.now();
+    let mut asked = None;
+    while session.client().is_ok() {
+        let busy = chores(session, &mut errands, &mut asked);
+        if busy {
+            used = session.now();
+        } else if session.now() >= used + IDLE {
+            return;
+        }
+        let pause = if busy { TICK } else { IDLE.min(session.lasts / 6) };
+        tokio::select! {
+            state = states.changed() => match state {
+                SessionState::Disconnected => at_risk(session, notices),
+                state if is_over(state) => return,
+                _ => {}
+            },
+            Some(ended) = errands.next() => if let Some(owner) = ended
+                && session.forget(&owner).is_some_and(|claimed| !claimed.ending)
+            {
+                let _ = notices.send(Notice::NotHeld(owner));
+            },
+            () = session.wake.notified() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// Nothing is asked over the session from here on, and nothing of it is held.
+fn end_here(session: &Session, notices: &broadcast::Sender<Notice>) {
+    let held: Vec<_> = {
+        let state = session.state();
+        // Under the lock, so that no claim comes in unseen; and first, so that who finds it closed finds it over.
+        session.life.send_replace(Life::Over);
+        state.claims.iter().filter(|(_, claimed)| claimed.hold.is_some()).map(|(owner, _)| owner.clone()).collect()
+    };
+    session.close();
+    for owner in held {
+        // It fails if nobody listens.
+        let _ = notices.send(Notice::NotHeld(owner));
+    }
+}
+
+/// Ends when the client crate has ended a session.
+async fn ended(states: &mut StateWatcher) -> SessionState {
+    let mut state = states.peek_state();
+    while !is_over(state) {
+        state = states.changed().await;
+    }
+    state
+}
+
+fn at_risk(session: &Session, notices: &broadcast::Sender<Notice>) {
+    session.doubt();
+    for (owner, _) in session.state().claims.iter().filter(|(_, claimed)| claimed.hold.is_some()) {
+        let _ = notices.send(Notice::AtRisk(owner.clone()));
+    }
+}
+
+/// Starts what is due. `asked` is when a proof was. Answers whether there are any claims.
+fn chores(session: &Arc<Session>, errands: &mut Errands, asked: &mut Option<Instant>) -> bool {
+    let now = session.now();
+    let due = session.proof().is_some_and(|proof| now > proof + session.lasts / 6) && !session.is_proving();
+    let mut state = session.state();
+    // One that fails at once is not asked for again at once.
+    if due && asked.is_none_or(|asked| now >= asked + TICK) {
+        *asked = Some(now);
+        let session = Arc::clone(session);
+        errands.push(Box::pin(async move {
+            if let Err(error) = session.prove().await {
+                tracing::debug!(%error, "the session could not be proved");
+            }
+            None
+        }));
+    }
+    for (owner, claimed) in &mut state.claims {
+        let (Some(hold), false) = (claimed.hold, claimed.ending) else { continue };
+        if now >= hold.ends {
+            claimed.ending = true;
+            errands.push(Box::pin(end(Arc::clone(session), owner.clone(), hold.ends + session.lasts)));
+        } else if let (false, Some(node)) = (claimed.watched, &claimed.node)
+            && now >= hold.since + TICK
+        {
+            claimed.watched = true;
+            errands.push(Box::pin(watch(Arc::clone(session), owner.clone(), node.clone())));
+        }
+    }
+    state.idle = state.claims.is_empty();
+    !state.idle
+}
+
+/// Releases a hold whose lease is over. The one way that is left if no server does it is to end the session.
+async fn end(session: Arc<Session>, owner: OwnerId, late: Instant) -> Option<OwnerId> {
+    while session.life() == Life::Alive {
+        match release::release(&session, &owner).await {
+            Ok(_) => break,
+            Err(error) if session.now() < late => {
+                tracing::debug!(%error, "a lease is over, and its node could not be deleted yet");
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a lease is over, and its node cannot be deleted: its session is closed");
+                session.close();
+                break;
+            }
+        }
+    }
+    None
+}
+
+/// Ends when the node of a hold is gone, or was written to, which nobody does who locks.
+async fn watch(session: Arc<Session>, owner: OwnerId, node: String) -> Option<OwnerId> {
+    let path = &node;
+    let watching = |client: Arc<Client>| async move { client.check_and_watch_stat(path).await };
+    let gone = match session.ask(watching).await {
+        Ok((Some(_), watcher)) => watcher.changed().await.event_type != EventType::Session,
+        Ok((None, _)) => true,
+        Err(_) => {
+            tokio::time::sleep(TICK).await;
+            // Tried again at the next look.
+            session.update(&owner, |claimed| claimed.watched = false);
+            false
+        }
+    };
+    gone.then_some(owner)
+}
+
+/// Has the servers end a session that ended for us: a request of it may still be on its way to them.
+async fn bury(session: &Session) {
+    while !session.state().claims.is_empty() && !session.abandoned.load(Ordering::Relaxed) {
+        let settings = &session.settings;
+        let Ok(connector) = settings.connector() else { return };
+        let connector = connector.with_session(session.info.clone()).with_session_timeout(session.lasts);
+        let connecting = settings.open(connector.with_fail_eagerly());
+        match tokio::time::timeout(settings.timeout, connecting).await {
+            Ok(Ok(client)) => {
+                let mut states = client.state_watcher();
+                drop(client);
+                let closing = tokio::time::timeout(settings.timeout, ended(&mut states));
+                // Expired it is as well where only the client crate has waited for long enough.
+                if closing.await == Ok(SessionState::Closed) {
+                    return;
+                }
+            }
+            Ok(Err(ZkError::SessionExpired)) => return,
+            _ => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::beacon;
+    use crate::{ZookeeperLock, ZookeeperOptions};
+    use lock_core::{Claim, DistributedLock, LockName, ManualClock, Unlocked};
+    use test_servers::ZookeeperServers;
+    use zookeeper_client::{Acl, AuthId, Permission};
+
+    fn claim(owner: &str) -> Claim {
+        Claim::new(LockName::new("x").unwrap(), OwnerId::from_store(owner), Duration::from_secs(300))
+    }
+
+    /// 40. The servers end the holder's session, by another client that has its password: told at once, and the next
+    /// acquisition has a session of its own.
+    #[tokio::test]
+    async fn a_session_that_the_servers_end_is_lost_at_once() {
+        let servers = ZookeeperServers::start();
+        let lock = ZookeeperLock::connect(&servers.url(), "oarlock").await.unwrap();
+        let notices = lock.notices();
+        let held = claim("holder");
+        let before = lock.try_lock(&held).await.unwrap().unwrap();
+        let session = lock.sessions.with_claim(&held.owner).pop().unwrap();
+        // Both want the session: until it has it for long enough to close it.
+        while session.life() == Life::Alive {
+            let other = session.settings.connector().unwrap().with_session(session.info.clone());
+            drop(session.settings.open(other).await);
+        }
+        // Its connection breaks first.
+        let mut told = std::pin::pin!(notices.filter(|told| std::future::ready(matches!(told, Notice::NotHeld(_)))));
+        let told = tokio::time::timeout(Duration::from_secs(20), told.next()).await.unwrap().unwrap();
+        assert_eq!(told, Notice::NotHeld(held.owner.clone()));
+        assert_eq!(lock.unlock(&held).await.unwrap(), Unlocked::NotHeld);
+        let again = lock.try_lock(&claim("next")).await.unwrap().unwrap();
+        assert!(again.token > before.token);
+    }
+
+    /// Ends a test that would otherwise never end, where a task keeps its runtime's only thread to itself.
+    fn within_bounds<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send + 'static) {
+        let (done, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(test());
+            done.send(())
+        });
+        ended.recv_timeout(Duration::from_secs(40)).expect("it ends, and without a panic");
+    }
+
+    #[test]
+    fn a_session_that_nobody_uses_ends_and_keeps_nobody_from_running() {
+        within_bounds(async || {
+            let servers = ZookeeperServers::start();
+            let clock = ManualClock::new();
+            let options = ZookeeperOptions::new(&servers.url()).unwrap().with_clock(Arc::new(clock.clone()));
+            let lock = options.connect().await.unwrap();
+            let session = lock.sessions.any().await.unwrap();
+            // The task beside it may not have begun to count.
+            while session.life() == Life::Alive {
+                clock.advance(IDLE);
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            session.reached(Life::Buried).await;
+            assert!(lock.try_lock(&claim("next")).await.unwrap().is_some());
+        });
+    }
+
+    /// Nobody may make the beacon any more: each attempt is answered with a refusal, at once.
+    #[tokio::test]
+    async fn a_proof_that_fails_at_once_is_not_asked_for_again_at_once() {
+        let servers = ZookeeperServers::start();
+        let lock = ZookeeperLock::connect(&servers.url(), "oarlock").await.unwrap();
+        let session = lock.sessions.any().await.unwrap();
+        let name = LockName::new("x").unwrap();
+        let claim = Claim::new(name, OwnerId::from_store("holder"), session.lasts);
+        lock.try_lock(&claim).await.unwrap().unwrap();
+        let client = session.client().unwrap();
+        let folder = session.settings.names.beacons();
+        let rights = [Acl::new(Permission::READ | Permission::DELETE, AuthId::anyone())];
+        client.set_acl(&folder, &rights, None).await.unwrap();
+        client.delete(&beacon(&folder, session.info.id().0), None).await.unwrap();
+        let received = || {
+            let answer = servers.ask(0, "srvr").unwrap();
+            answer.lines().find_map(|line| line.strip_prefix("Received: ")?.parse::<u64>().ok()).unwrap()
+        };
+        tokio::time::sleep(session.lasts / 4).await;
+        let (before, since) = (received(), std::time::Instant::now());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        // Two requests each, and what others ask for.
+        let most = since.elapsed().as_millis() / TICK.as_millis() * 2 + 50;
+        assert!(u128::from(received() - before) < most, "{} requests, at most {most}", received() - before);
+    }
+}

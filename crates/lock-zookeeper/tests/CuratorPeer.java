@@ -1,0 +1,29 @@
+// Curator's InterProcessMutex, told what to do line by line.
+
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.util.concurrent.TimeUnit;
+import org.apache.curator.framework.CuratorFramework;
+import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.retry.RetryOneTime;
+
+public class CuratorPeer {
+    public static void main(String[] arguments) throws Exception {
+        CuratorFramework client = CuratorFrameworkFactory.newClient(arguments[0], new RetryOneTime(100));
+        client.start();
+        InterProcessMutex lock = new InterProcessMutex(client, arguments[1]);
+        BufferedReader orders = new BufferedReader(new InputStreamReader(System.in));
+        for (String order = orders.readLine(); order != null; order = orders.readLine()) {
+            switch (order) {
+                case "try" -> System.out.println(lock.acquire(300, TimeUnit.MILLISECONDS));
+                case "acquire" -> System.out.println(lock.acquire(60, TimeUnit.SECONDS));
+                default -> {
+                    lock.release();
+                    System.out.println("released");
+                }
+            }
+        }
+        client.close();
+    }
+}

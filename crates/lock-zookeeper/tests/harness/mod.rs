@@ -1,0 +1,157 @@
+//! Servers for the suite: all cases share them, each below a path of its own and behind proxies of its own.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use async_trait::async_trait;
+use conformance_tests::{Fault, Harness, NotOffered, Store};
+use lock_core::{DistributedLock, LockName, Registry};
+use lock_zookeeper::{ZookeeperFactory, ZookeeperLock};
+use test_servers::{Proxy, ZookeeperServers};
+use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
+
+use crate::raw::{PERSISTENT, raw};
+
+pub(crate) struct ZookeeperHarness {
+    pub(crate) name: &'static str,
+    pub(crate) servers: usize,
+}
+
+impl ZookeeperHarness {
+    fn servers(&self) -> Arc<ZookeeperServers> {
+        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        running.upgrade().unwrap_or_else(|| {
+            let servers = Arc::new(ZookeeperServers::start_with(self.servers, &[]));
+            *running = Arc::downgrade(&servers);
+            servers
+        })
+    }
+}
+
+/// The servers that run, as long as a case uses them.
+static RUNNING: Mutex<Weak<ZookeeperServers>> = Mutex::new(Weak::new());
+
+static STORES: AtomicU64 = AtomicU64::new(0);
+
+#[async_trait]
+impl Harness for ZookeeperHarness {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn declared(&self) -> &'static [(&'static str, &'static str)] {
+        &[("token_range", "nobody can raise a server's transaction number by 2^53; the token is that number as it is")]
+    }
+
+    fn registry(&self) -> Registry {
+        let mut registry = Registry::new();
+        registry.register(ZookeeperFactory);
+        registry
+    }
+
+    async fn store(&self) -> Box<dyn Store> {
+        let servers = self.servers();
+        let path = format!("/case-{}", STORES.fetch_add(1, Ordering::Relaxed));
+        let raw = raw(&servers).await;
+        // Of a case before this one, in a process that ended, nothing is left: the servers ended with it.
+        raw.create(&path, b"", &PERSISTENT).await.unwrap();
+        let raw = raw.chroot(path.clone()).unwrap();
+        let proxies = servers.addresses().into_iter().map(Proxy::new).collect();
+        Box::new(ZookeeperStore { path, raw, proxies, _servers: servers })
+    }
+}
+
+struct ZookeeperStore {
+    path: String,
+    raw: Client,
+    proxies: Vec<Proxy>,
+    _servers: Arc<ZookeeperServers>,
+}
+
+/// The lock's path, by the words of the manual: what is not printable ASCII, `/` and `%` are escaped.
+fn folder(name: &LockName) -> String {
+    let escape = |byte: u8| match byte {
+        b'/' | b'%' => format!("%{byte:02X}"),
+        b' '..=b'~' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    let escaped: String = match name.as_str() {
+        "." => "%2E".to_owned(),
+        ".." => "%2E%2E".to_owned(),
+        name => name.bytes().map(escape).collect(),
+    };
+    format!("/oarlock/{escaped}")
+}
+
+impl ZookeeperStore {
+    async fn first(&self, name: &LockName) -> Option<String> {
+        let folder = folder(name);
+        self.raw.sync("/").await.unwrap();
+        let children = match self.raw.list_children(&folder).await {
+            Err(ZkError::NoNode) => return None,
+            children => children.unwrap(),
+        };
+        let first = children.into_iter().min_by_key(|child| child.rsplit('-').next().unwrap().to_owned())?;
+        Some(format!("{folder}/{first}"))
+    }
+
+    async fn empty(&self) {
+        let mut found = vec!["/".to_owned()];
+        let mut at = 0;
+        while at < found.len() {
+            // Meanwhile somebody may take away what was there.
+            let children = self.raw.list_children(&found[at]).await.unwrap_or_default();
+            let parent = found[at].trim_end_matches('/').to_owned();
+            found.extend(children.into_iter().map(|child| format!("{parent}/{child}")));
+            at += 1;
+        }
+        for path in found[1..].iter().rev() {
+            let _ = self.raw.delete(path, None).await;
+        }
+    }
+}
+
+#[async_trait]
+impl Store for ZookeeperStore {
+    async fn connect(&self) -> Arc<dyn DistributedLock> {
+        Arc::new(ZookeeperLock::connect(&self.url().unwrap(), "oarlock").await.unwrap())
+    }
+
+    fn url(&self) -> Option<String> {
+        let hosts: Vec<_> = self.proxies.iter().map(|proxy| proxy.address().to_string()).collect();
+        Some(format!("zookeeper://{}{}", hosts.join(","), self.path))
+    }
+
+    fn url_of_nothing(&self) -> Option<String> {
+        // Nothing can listen there.
+        Some("zookeeper://127.0.0.1:1".to_owned())
+    }
+
+    async fn raw_holder(&self, name: &LockName) -> Option<String> {
+        let (data, _) = self.raw.get_data(&self.first(name).await?).await.ok()?;
+        Some(String::from_utf8(data).unwrap())
+    }
+
+    async fn inject(&self, fault: Fault) -> Result<(), NotOffered> {
+        match fault {
+            Fault::HoldRequests => self.proxies.iter().for_each(Proxy::hold_c2s),
+            Fault::HoldAnswers => self.proxies.iter().for_each(Proxy::hold_s2c),
+            Fault::ReleaseRequests | Fault::ReleaseAnswers => self.proxies.iter().for_each(Proxy::forward),
+            Fault::DeleteHold(name) => {
+                if let Some(first) = self.first(&name).await {
+                    self.raw.delete(&first, None).await.unwrap();
+                }
+                // Empty, the server may remove it as well.
+                let _ = self.raw.delete(&folder(&name), None).await;
+            }
+            Fault::ReplaceStore => self.empty().await,
+            Fault::RaiseToken(..) => return Err(NotOffered),
+            Fault::PutForeign(name) => {
+                let _ = self.raw.delete(&folder(&name), None).await;
+                let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+                self.raw.create(&folder(&name), b"no lock", &ephemeral).await.unwrap();
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,142 @@
+//! A MariaDB server.
+
+use std::io::Read;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use crate::process::{Disk, PATIENCE, Process, copy_of_initial, folder, free_port, unprivileged};
+
+/// A `mariadbd` process. Dropping it kills it and removes its files.
+#[derive(Debug)]
+pub struct MariaDbServer {
+    /// Before the folder, which it uses until it is dropped.
+    process: Process,
+    folder: TempDir,
+    port: u16,
+    arguments: Vec<String>,
+}
+
+impl MariaDbServer {
+    /// A server that keeps what was committed over a kill, though not over the host's end.
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same with more arguments, such as `--max-connections=6`.
+    pub fn start_with(arguments: &[&str]) -> Self {
+        Self::start_on(Disk::Memory, &[&["--innodb-flush-log-at-trx-commit=2"], arguments].concat())
+    }
+
+    /// A server that writes each commit to the disk, for who measures.
+    pub fn start_durable() -> Self {
+        Self::start_on(Disk::Real, &[])
+    }
+
+    fn start_on(disk: Disk, arguments: &[&str]) -> Self {
+        let folder = folder(disk);
+        copy_of_initial("mariadb", initialise, &folder.path().join("data"));
+        let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
+        // Another process may take a port between our finding it free and the server's taking it.
+        for _ in 0..20 {
+            let port = free_port();
+            if let Some(process) = spawn(folder.path(), port, &arguments) {
+                return Self { process, folder, port, arguments };
+            }
+        }
+        panic!("mariadbd does not start");
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// Its Unix socket.
+    pub fn socket(&self) -> PathBuf {
+        socket(self.folder.path())
+    }
+
+    /// The URL of its database `mysql`, for its superuser, who has no password.
+    pub fn url(&self) -> String {
+        format!("mysql://root@{}/mysql", self.address())
+    }
+
+    /// `kill -9`.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Stops the process where it is; connections stay open and nothing is answered.
+    pub fn pause(&self) {
+        self.process.signal(Signal::SIGSTOP);
+    }
+
+    /// Lets a paused process go on.
+    pub fn resume(&self) {
+        self.process.signal(Signal::SIGCONT);
+    }
+
+    /// `kill -9`, and a new process on the same port and files.
+    pub fn restart(&mut self) {
+        self.kill();
+        self.process =
+            spawn(self.folder.path(), self.port, &self.arguments).expect("mariadbd starts again on its own files");
+    }
+}
+
+fn socket(folder: &Path) -> PathBuf {
+    folder.join("mariadb.sock")
+}
+
+fn initialise(data: &Path) {
+    let mut install = unprivileged(Path::new("mariadb-install-db"));
+    install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
+    install.args(["--innodb-log-file-size=4M", "--innodb-data-file-path=ibdata1:4M:autoextend"]);
+    let done = install.arg(format!("--datadir={}", data.display())).status();
+    assert!(done.expect("install Debian's package mariadb-server-core").success(), "mariadb-install-db fails");
+}
+
+fn spawn(folder: &Path, port: u16, arguments: &[String]) -> Option<Process> {
+    let mut mariadbd = unprivileged(Path::new("/usr/sbin/mariadbd"));
+    mariadbd.arg("--no-defaults").arg(format!("--datadir={}", folder.join("data").display()));
+    mariadbd.arg(format!("--socket={}", socket(folder).display())).arg(format!("--port={port}"));
+    mariadbd.arg(format!("--pid-file={}", folder.join("pid").display()));
+    mariadbd.args(["--bind-address=127.0.0.1", "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=4M"]);
+    mariadbd.args(["--innodb-data-file-path=ibdata1:4M:autoextend", "--performance-schema=OFF", "--skip-log-bin"]);
+    // A server that starts removes what it takes for temporary tables of its former self, and would those of another.
+    mariadbd.arg(format!("--tmpdir={}", folder.display()));
+    let mut process = Process::spawn(mariadbd.args(arguments), "mariadb-server-core");
+    process.is_ready(|| greets(&socket(folder))).then_some(process)
+}
+
+/// Does it greet who connects, and not with an error? By its socket, which no other server has.
+fn greets(socket: &Path) -> bool {
+    let greeting = || {
+        let mut stream = UnixStream::connect(socket).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        let mut greeting = [0; 5];
+        stream.read_exact(&mut greeting).ok()?;
+        Some(greeting[4])
+    };
+    // The version of its protocol.
+    greeting() == Some(10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_starts_stops_and_starts_again() {
+        let mut server = MariaDbServer::start();
+        assert!(greets(&server.socket()));
+        server.kill();
+        assert!(!greets(&server.socket()));
+        server.restart();
+        assert!(greets(&server.socket()));
+    }
+}

@@ -1,0 +1,156 @@
+//! What the servers have in common: a process of an unprivileged user, with its children, in a folder of its own.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, geteuid};
+use tempfile::TempDir;
+
+/// How long a server may take to answer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The user `nobody` and its group. Database servers refuse to run as root.
+const NOBODY: u32 = 65534;
+
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    listener.local_addr().expect("an address").port()
+}
+
+/// A program that is run as nobody if we are root, and else as ourselves.
+pub(crate) fn unprivileged(program: &Path) -> Command {
+    let mut command = if geteuid().is_root() {
+        let mut command = Command::new("setpriv");
+        command.args([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".to_owned()]);
+        command.arg(program);
+        command
+    } else {
+        Command::new(program)
+    };
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+/// Where the files of a server are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Disk {
+    /// In memory where the host has a place for that: what a test asks does not wait for what others write to the disk.
+    Memory,
+    /// On the disk, as a server in earnest: for who measures.
+    Real,
+}
+
+/// A temporary folder that such a program can write to.
+pub(crate) fn folder(disk: Disk) -> TempDir {
+    let memory = Path::new("/dev/shm");
+    let folder = match disk {
+        Disk::Memory if memory.is_dir() => tempfile::tempdir_in(memory),
+        _ => tempfile::tempdir(),
+    };
+    let folder = folder.expect("a temporary folder");
+    give_away(folder.path());
+    folder
+}
+
+fn give_away(path: &Path) {
+    if geteuid().is_root() {
+        chown(path, Some(NOBODY), Some(NOBODY)).expect("root may");
+    }
+}
+
+/// A folder of initial data, filled once for this host and copied for each server: that takes a tenth of the time.
+pub(crate) fn copy_of_initial(kind: &str, fill: impl FnOnce(&Path), to: &Path) {
+    let shared = std::env::temp_dir().join(format!("oarlock-initial-{kind}-{}", geteuid()));
+    if !shared.exists() {
+        let new = PathBuf::from(format!("{}.{}", shared.display(), free_port()));
+        fs::create_dir(&new).expect("a new folder");
+        give_away(&new);
+        fill(&new);
+        // If another process was faster, it is there by now.
+        if fs::rename(&new, &shared).is_err() {
+            fs::remove_dir_all(&new).expect("our own folder");
+        }
+    }
+    let copied = Command::new("cp").arg("-a").arg(&shared).arg(to).status().expect("cp is installed");
+    assert!(copied.success(), "the initial data could not be copied");
+}
+
+/// A server's main process. Dropping it kills it and its children.
+#[derive(Debug)]
+pub(crate) struct Process(Child);
+
+impl Process {
+    pub(crate) fn spawn(command: &mut Command, package: &str) -> Self {
+        Self(command.spawn().unwrap_or_else(|error| panic!("install Debian's package {package}: {error}")))
+    }
+
+    /// Waits until the server is ready. False: it has ended, or takes too long.
+    pub(crate) fn is_ready(&mut self, mut ready: impl FnMut() -> bool) -> bool {
+        let late = Instant::now() + PATIENCE;
+        while Instant::now() < late && self.0.try_wait().expect("our child").is_none() {
+            if ready() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+
+    /// `kill -9`, of the children too. All are dead, and their sockets closed, when it returns.
+    pub(crate) fn kill(&mut self) {
+        self.signal(Signal::SIGSTOP);
+        let children = self.children();
+        // It may be dead already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        for &child in &children {
+            let _ = kill(child, Signal::SIGKILL);
+        }
+        let late = Instant::now() + PATIENCE;
+        while children.iter().any(|&child| status_of(child).is_some_and(|status| !status.starts_with('Z'))) {
+            assert!(Instant::now() < late, "a killed server lives");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// The main process first, so that it makes no more children.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let _ = kill(self.pid(), signal);
+        for child in self.children() {
+            // It may have ended meanwhile.
+            let _ = kill(child, signal);
+        }
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.0.id().try_into().expect("a process id"))
+    }
+
+    fn children(&self) -> Vec<Pid> {
+        let parent = self.0.id().to_string();
+        let pids = fs::read_dir("/proc").expect("/proc").filter_map(|entry| {
+            let pid = entry.ok()?.file_name().to_str()?.parse::<i32>().ok()?;
+            let pid = Pid::from_raw(pid);
+            (status_of(pid)?.split(' ').nth(1)? == parent).then_some(pid)
+        });
+        pids.collect()
+    }
+}
+
+/// What `/proc` says of a process: its state, its parent and more. None: it is gone.
+fn status_of(pid: Pid) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The program's name, in parentheses, may have blanks in it.
+    stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned())
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

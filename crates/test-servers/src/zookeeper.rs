@@ -1,0 +1,325 @@
+//! ZooKeeper servers, one or several that form an ensemble.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use conformance_tests::torture;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use crate::Proxy;
+
+/// How long a server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Debian's jars, of libzookeeper-java and what it needs, in `/usr/share/java`.
+const JARS: [&str; 12] = [
+    "zookeeper",
+    "zookeeper-jute",
+    "slf4j-api",
+    "slf4j-nop",
+    "netty-all",
+    "netty-common",
+    "netty-buffer",
+    "netty-transport",
+    "netty-handler",
+    "netty-codec",
+    "metrics-core",
+    "snappy-java",
+];
+
+/// Half of what the shortest session lasts.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Java servers that form one ensemble. Dropping it kills them and removes their files.
+#[derive(Debug)]
+pub struct ZookeeperServers {
+    folder: TempDir,
+    options: Vec<String>,
+    servers: Vec<Server>,
+    /// By which the server of the row follows the server of the column.
+    links: Vec<Vec<Proxy>>,
+}
+
+#[derive(Debug)]
+struct Server {
+    port: u16,
+    child: Child,
+}
+
+impl ZookeeperServers {
+    /// One server: sessions from a second to an hour, and every command in four letters.
+    pub fn start() -> Self {
+        Self::start_with(1, &[])
+    }
+
+    /// So many servers, with more lines in their `zoo.cfg`.
+    pub fn start_with(count: usize, options: &[&str]) -> Self {
+        let options: Vec<_> = options.iter().map(ToString::to_string).collect();
+        // Another process may take a port between our finding it free and a server's taking it.
+        for _ in 0..5 {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let ports: Vec<_> = (0..count).map(|_| [(); 3].map(|()| free_port())).collect();
+            let to_all =
+                |_| ports.iter().map(|[_, quorum, _]| Proxy::new((Ipv4Addr::LOCALHOST, *quorum).into())).collect();
+            let links: Vec<Vec<Proxy>> = (0..count).map(to_all).collect();
+            for (number, links) in links.iter().enumerate() {
+                configure(folder.path(), &ports, links, number, &options);
+            }
+            let servers = ports.iter().enumerate().map(|(number, [port, ..])| spawn(folder.path(), number, *port));
+            let mut servers = Self { servers: servers.collect(), folder, options: options.clone(), links };
+            if servers.wait() {
+                return servers;
+            }
+        }
+        panic!("ZooKeeper does not start (Debian's packages default-jdk-headless and libzookeeper-java)");
+    }
+
+    /// Its servers one by one, to be tortured.
+    pub fn apart(self) -> Vec<Box<dyn torture::Server>> {
+        let count = self.servers.len();
+        let all = Arc::new(Mutex::new(self));
+        (0..count)
+            .map(|number| Box::new(Member { all: Arc::clone(&all), number }) as Box<dyn torture::Server>)
+            .collect()
+    }
+
+    /// Where each server listens.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.servers.iter().map(|server| (Ipv4Addr::LOCALHOST, server.port).into()).collect()
+    }
+
+    /// The URL of all of them.
+    pub fn url(&self) -> String {
+        let hosts: Vec<_> = self.addresses().iter().map(ToString::to_string).collect();
+        format!("zookeeper://{}", hosts.join(","))
+    }
+
+    /// Which of them leads, counted from zero; alone, it is the first.
+    pub fn leader(&self) -> Option<usize> {
+        let leads = |server: &Server| matches!(mode(server.port).as_deref(), Some("leader" | "standalone"));
+        self.servers.iter().position(leads)
+    }
+
+    /// The process of a server.
+    pub fn process(&self, number: usize) -> u32 {
+        self.servers[number].child.id()
+    }
+
+    /// What a server answers to a command in four letters.
+    pub fn ask(&self, number: usize, command: &str) -> Option<String> {
+        ask(self.servers[number].port, command)
+    }
+
+    /// From now on nothing goes between a follower and whoever leads; its clients reach it.
+    pub fn cut(&self, number: usize) {
+        self.links[number].iter().for_each(Proxy::hold);
+    }
+
+    /// What was held between a follower and its leader goes on.
+    pub fn heal(&self, number: usize) {
+        self.links[number].iter().for_each(Proxy::forward);
+    }
+
+    /// `kill -9`.
+    pub fn kill(&mut self, number: usize) {
+        self.servers[number].kill();
+    }
+
+    /// Stops a server where it is; connections stay open and nothing is answered.
+    pub fn pause(&self, number: usize) {
+        self.servers[number].signal(Signal::SIGSTOP);
+    }
+
+    /// Lets a paused server go on.
+    pub fn resume(&self, number: usize) {
+        self.servers[number].signal(Signal::SIGCONT);
+    }
+
+    /// `kill -9`, and a new process on the same port and files; waits until the ensemble serves.
+    pub fn restart(&mut self, number: usize) {
+        let port = self.servers[number].port;
+        self.servers[number].kill();
+        self.servers[number] = spawn(self.folder.path(), number, port);
+        assert!(self.wait(), "ZooKeeper does not start again with {:?}", self.options);
+    }
+
+    /// Waits until every server whose process lives serves. No, if one of them ended.
+    fn wait(&mut self) -> bool {
+        let late = Instant::now() + PATIENCE;
+        self.servers.iter_mut().all(|server| {
+            while Instant::now() < late {
+                if server.child.try_wait().expect("our child").is_some() {
+                    return false;
+                }
+                // `ruok` is answered too early.
+                if mode(server.port).is_some() {
+                    return true;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            false
+        })
+    }
+}
+
+/// One server of an ensemble, under torture.
+#[derive(Debug)]
+struct Member {
+    all: Arc<Mutex<ZookeeperServers>>,
+    number: usize,
+}
+
+impl Member {
+    fn all(&self) -> MutexGuard<'_, ZookeeperServers> {
+        self.all.lock().expect("no panic")
+    }
+}
+
+impl torture::Server for Member {
+    fn address(&self) -> SocketAddr {
+        self.all().addresses()[self.number]
+    }
+
+    fn keeps(&self) -> bool {
+        true
+    }
+
+    fn pause(&mut self) {
+        self.all().pause(self.number);
+    }
+
+    fn resume(&mut self) {
+        self.all().resume(self.number);
+    }
+
+    fn kill(&mut self) {
+        self.all().kill(self.number);
+    }
+
+    fn shut_down(&mut self) {
+        let mut all = self.all();
+        all.servers[self.number].signal(Signal::SIGTERM);
+        // It ends by itself, however it ends.
+        let _ = all.servers[self.number].child.wait();
+    }
+
+    /// Does not wait until it serves: the others that it needs for that may be paused.
+    fn start(&mut self) {
+        let mut all = self.all();
+        let port = all.servers[self.number].port;
+        all.servers[self.number] = spawn(all.folder.path(), self.number, port);
+    }
+}
+
+impl Server {
+    fn kill(&mut self) {
+        // It may be dead already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().try_into().expect("a process id"));
+        kill(pid, signal).expect("the server runs");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    listener.local_addr().expect("an address").port()
+}
+
+fn home(folder: &Path, number: usize) -> PathBuf {
+    folder.join(number.to_string())
+}
+
+fn configure(folder: &Path, ports: &[[u16; 3]], links: &[Proxy], number: usize, options: &[String]) {
+    let home = home(folder, number);
+    std::fs::create_dir(&home).expect("a folder");
+    let (tick, port) = (TICK.as_millis(), ports[number][0]);
+    let mut config = format!("tickTime={tick}\nmaxSessionTimeout=3600000\nclientPortAddress=127.0.0.1\n");
+    config += &format!("dataDir={}\nclientPort={port}\nadmin.enableServer=false\n", home.display());
+    config += "4lw.commands.whitelist=*\nmaxClientCnxns=0\nsyncLimit=8\n";
+    // A proxy takes a follower's connection before the new leader listens, and the follower gives it up: so long the
+    // leader waits for it before they vote again.
+    config += "initLimit=4\n";
+    // A process that is killed loses nothing by it, only a machine would.
+    config += "forceSync=no\n";
+    if ports.len() > 1 {
+        for (peer, [_, quorum, election]) in ports.iter().enumerate() {
+            let quorum = if peer == number { *quorum } else { links[peer].address().port() };
+            // Writing to a string cannot fail.
+            let _ = writeln!(config, "server.{}=127.0.0.1:{quorum}:{election}", peer + 1);
+        }
+    }
+    config += &options.join("\n");
+    std::fs::write(home.join("zoo.cfg"), config).expect("a file");
+    std::fs::write(home.join("myid"), (number + 1).to_string()).expect("a file");
+}
+
+fn spawn(folder: &Path, number: usize, port: u16) -> Server {
+    let jars: Vec<_> = JARS.iter().map(|jar| format!("/usr/share/java/{jar}.jar")).collect();
+    let mut java = Command::new("java");
+    java.args(["-Xms32m", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
+    java.args(["-cp", &jars.join(":"), "org.apache.zookeeper.server.quorum.QuorumPeerMain"]);
+    java.arg(home(folder, number).join("zoo.cfg")).current_dir(folder);
+    java.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let child = java.spawn().expect("java is installed (Debian's package default-jdk-headless)");
+    Server { port, child }
+}
+
+fn ask(port: u16, command: &str) -> Option<String> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+    stream.write_all(command.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}
+
+fn mode(port: u16) -> Option<String> {
+    let answer = ask(port, "srvr")?;
+    answer.lines().find_map(|line| line.strip_prefix("Mode: ")).map(ToOwned::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_starts_stops_and_starts_again() {
+        let mut servers = ZookeeperServers::start();
+        assert_eq!(servers.leader(), Some(0));
+        servers.kill(0);
+        assert_eq!(servers.leader(), None);
+        servers.restart(0);
+        assert_eq!(servers.leader(), Some(0));
+    }
+
+    #[test]
+    fn three_go_on_without_their_leader() {
+        let mut servers = ZookeeperServers::start_with(3, &[]);
+        let first = servers.leader().unwrap();
+        servers.kill(first);
+        let late = Instant::now() + PATIENCE;
+        while servers.leader().is_none_or(|leader| leader == first) {
+            assert!(Instant::now() < late, "no new leader");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        servers.restart(first);
+        assert!((0..3).all(|number| mode(servers.servers[number].port).is_some()));
+    }
+}
