@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use lock_bench::{contended, etcd, kept, memory, mysql, postgres, queue, redis, sqlite};
+use lock_bench::{contended, etcd, kept, memory, mysql, postgres, queue, redis, sqlite, zookeeper};
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -74,6 +74,12 @@ fn main() -> ExitCode {
     }
     if wanted("mysql-contended") {
         figures.extend(runtime.block_on(mysql::eight_processes(folder.path(), 5, second * 4)));
+    }
+    if wanted("zookeeper-uncontended") {
+        figures.push(runtime.block_on(zookeeper::uncontended(7, second)));
+    }
+    if wanted("zookeeper-contended") {
+        figures.extend(zookeeper::contended(folder.path(), 3, second * 3));
     }
     println!("\nRatios, median (lowest–highest round):");
     figures.iter().for_each(|figure| figure.print());

@@ -1,4 +1,5 @@
-// A worker of the benchmark with Curator's InterProcessMutex.
+// A worker of the benchmark with Curator's InterProcessMutex: --worker, its kind, an address, the start and the end by the machine's
+// clock in nanoseconds, and a pause that it has no use for.
 
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
@@ -10,8 +11,8 @@ public class CuratorWorker {
         CuratorFramework client = CuratorFrameworkFactory.newClient(arguments[2], new RetryOneTime(100));
         client.start();
         client.blockUntilConnected();
-        InterProcessMutex lock = new InterProcessMutex(client, arguments[0]);
-        long start = Long.parseLong(arguments[4]), end = Long.parseLong(arguments[5]);
+        InterProcessMutex lock = new InterProcessMutex(client, "/bench/job");
+        long start = Long.parseLong(arguments[3]), end = Long.parseLong(arguments[4]);
         StringBuilder turns = new StringBuilder();
         // The machine's clock, as in the other workers.
         Thread.sleep(Math.max(0, (start - System.nanoTime()) / 1_000_000));

@@ -6,10 +6,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lock_core::{Locks, Unlocked};
+use lock_core::{DistributedLock, Locks, Unlocked};
 use lock_redis::RedisLock;
-use lock_sql::SqliteLock;
-use test_servers::RedisServer;
+use lock_sql::{MySqlLock, PostgresLock, SqliteLock};
+use lock_zookeeper::ZookeeperLock;
+use test_servers::{MariaDbServer, PostgresServer, RedisServer, ZookeeperServers};
 use tokio::sync::oneshot;
 
 use crate::Figure;
@@ -116,9 +117,17 @@ pub async fn every_store(folder: &Path, rounds: usize, each: Duration) -> Vec<Fi
     let server = RedisServer::start();
     let redis = connect(&server).await;
     let file = folder.join("queue.db");
-    let sqlite = SqliteLock::open(&file, "bench").await.expect("a file");
+    let (postgres, mariadb, zookeeper) =
+        (PostgresServer::start_durable(&[]), MariaDbServer::start_durable(), ZookeeperServers::start());
+    let stores: [(&str, Arc<dyn DistributedLock>); 4] = [
+        ("sqlite", Arc::new(SqliteLock::open(&file, "bench").await.expect("a file"))),
+        ("postgres", Arc::new(PostgresLock::connect(&postgres.url(), "bench").await.expect("a server"))),
+        ("mariadb", Arc::new(MySqlLock::connect(&mariadb.url(), "bench").await.expect("a server"))),
+        ("zookeeper", Arc::new(ZookeeperLock::connect(&zookeeper.url(), "bench").await.expect("a server"))),
+    ];
     let mut figures = Vec::new();
-    for (store, locks) in [("sqlite", Locks::new(Arc::new(sqlite)))] {
+    for (store, backend) in stores {
+        let locks = Locks::new(backend);
         let mut ratios = Vec::new();
         for _ in 0..rounds {
             let base = contend(&redis, "one", each).await.rate;

@@ -56,6 +56,9 @@ pub(crate) enum Command {
         /// Instead of --url
         url: Option<String>,
     },
+    /// Measure stores on what matters for locks
+    #[command(after_help = exit::HELP, long_about = COMPARE)]
+    Compare(CompareArgs),
     /// Print the completions for a shell
     Completions { shell: Shell },
     /// Print the manual page, of the program or of one of its commands
@@ -63,7 +66,13 @@ pub(crate) enum Command {
     /// Not for users: see `run::guardian`
     #[command(name = "__guard", hide = true)]
     Guard(GuardArgs),
+    /// Not for users: see `compare::worker`
+    #[command(name = WORKER, hide = true)]
+    Worker,
 }
+
+/// The name of the command that a worker of `compare` is.
+pub(crate) const WORKER: &str = "__worker";
 
 const RUN: &str = "Run a command only while the lock is held.
 
@@ -143,6 +152,28 @@ pub(crate) struct EvictArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
+    /// Print one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const COMPARE: &str = "Measure stores on what matters for locks, with processes of their own, in turns.
+
+What is measured: lock and unlock with nobody else there; the hand-off between 2 and 8 processes and between 64 tasks; fairness; how soon a waiter \
+has the lock after a release, and after its holder was killed; what 100 idle waiters and 1,000 renewals cost; messages per acquisition.
+
+The locks are under a prefix drawn for this run. Interrupted, it reports what it has. It leaves no lock; what a store keeps of a lock that is free, \
+such as its last token, goes when the store drops that anyway. It puts load on the stores, for as long as it takes.";
+
+#[derive(Debug, Args)]
+pub(crate) struct CompareArgs {
+    /// The stores, such as redis://host or cache=redis://host, by which name the report calls it. `-` reads them from standard
+    /// input, a line each: others see the command line, and with it a password
+    #[arg(value_name = "[NAME=]URL")]
+    pub(crate) urls: Vec<String>,
+    /// About how long to measure each store; what is of fixed length, such as the end of a lease, comes on top
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) seconds: u64,
     /// Print one JSON document
     #[arg(long)]
     pub(crate) json: bool,

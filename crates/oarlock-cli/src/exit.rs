@@ -4,7 +4,8 @@ use std::error::Error as _;
 
 use oarlock::{Error, ErrorKind};
 
-/// The lock was not free (`-E` chooses another code); an evicted lock was not held; `doctor` found something.
+/// The lock was not free (`-E` chooses another code); an evicted lock was not held; `doctor` found something;
+/// `compare` saw two holders at once.
 pub(crate) const CONFLICT: u8 = 1;
 /// The command line is wrong.
 pub(crate) const USAGE: u8 = 64;
@@ -26,7 +27,7 @@ pub(crate) const SIGNAL: u8 = 128;
 /// The same for the reader of `--help` and of the manual page.
 pub(crate) const HELP: &str = "Exit codes:
   0    done (of `run`: the command's own code; 128+N if signal N ended it)
-  1    not free in time (`run`, see -E), not held or left alone (`evict`), findings (`doctor`)
+  1    not free in time (`run`, see -E), not held or left alone (`evict`), findings (`doctor`), two holders at once (`compare`)
   64   wrong usage
   69   the store cannot be reached, refused, or did not answer
   71   the operating system refused something

@@ -3,10 +3,12 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod compare;
 mod config;
 mod evict;
 mod exit;
 mod generate;
+mod itself;
 mod output;
 mod run;
 mod show;
@@ -61,8 +63,13 @@ async fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::List(args) => on_locks(settings, None, async |locks| show::list(args, locks).await).await,
         Command::Evict(args) => on_locks(settings, None, async |locks| evict::evict(args, locks).await).await,
         Command::Doctor(args) => on_locks(settings, None, async |locks| show::doctor(args, locks).await).await,
+        Command::Compare(args) => {
+            output::trace(settings.verbose);
+            compare::compare(args, settings).await
+        }
         Command::Guard(args) => run::guard(args).await,
         Command::Schema { url } => config::schema(settings, url.as_deref()),
+        Command::Worker => compare::work().await,
         Command::Completions { shell } => generate::completions(*shell),
         Command::Man { command } => generate::man(command.as_deref()),
     }

@@ -86,17 +86,18 @@ impl From<Failure> for Attempt {
     }
 }
 
-/// The pauses while another process writes: none at first, since a write takes some ten microseconds, and then longer and
-/// longer ones. SQLite's own begin with a millisecond, and would keep the connection's thread from everything else.
+/// The pauses while another process writes: none at first, since a write takes some ten microseconds, and then a sixteenth
+/// of the time waited so far. Who was unlucky so far is not to come last again: where many write, others get on meanwhile.
+/// SQLite's own begin with a millisecond, and would keep the connection's thread from everything else.
 #[derive(Default)]
 struct Pauses(u32);
 
 impl Pauses {
-    async fn next(&mut self) {
+    async fn next(&mut self, waited: Duration) {
         self.0 += 1;
         match self.0 {
-            ..=8 => tokio::task::yield_now().await,
-            later => tokio::time::sleep(Duration::from_millis(u64::from(later - 8).min(20))).await,
+            ..=64 => tokio::task::yield_now().await,
+            _ => tokio::time::sleep((waited / 16).clamp(Duration::from_millis(1), Duration::from_millis(20))).await,
         }
     }
 }
@@ -134,7 +135,7 @@ impl Store {
                     }
                     Err(Attempt::Busy(_)) => {
                         sent.store(false, Ordering::Relaxed);
-                        pauses.next().await;
+                        pauses.next(start.elapsed()).await;
                     }
                     Err(Attempt::Failed(failure)) => return Err(failure),
                     Ok(answer) => return Ok(answer),

@@ -20,7 +20,7 @@ use crate::exit::{Failure, LOST};
 use crate::output::say;
 use acquire::acquire;
 pub(crate) use guardian::guard;
-use signals::Signals;
+pub(crate) use signals::Signals;
 use supervise::{Outcome, supervise};
 
 /// # Cancel safety

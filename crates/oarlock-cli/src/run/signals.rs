@@ -19,12 +19,12 @@ pub(super) const GUARDIAN: &[Signal] =
 
 /// The signals that arrive from now on, which do not have their usual effect any more.
 #[derive(Debug)]
-pub(super) struct Signals(Vec<(Signal, unix::Signal)>);
+pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
     /// A signal that was ignored when the program started, as `nohup` and shells arrange it, stays ignored, for the
     /// command as well: a handler would undo that.
-    pub(super) fn listen(signals: &[Signal]) -> io::Result<Self> {
+    pub(crate) fn listen(signals: &[Signal]) -> io::Result<Self> {
         let ignored = ignored();
         let wanted = signals.iter().filter(|&&signal| ignored >> (signal as u32 - 1) & 1 == 0);
         wanted
@@ -34,7 +34,7 @@ impl Signals {
     }
 
     /// The next one. Dropping the future loses none.
-    pub(super) async fn next(&mut self) -> Signal {
+    pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|context| {
             for (signal, stream) in &mut self.0 {
                 if stream.poll_recv(context).is_ready() {

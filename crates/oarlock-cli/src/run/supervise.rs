@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, killpg, raise};
 use nix::unistd::Pid;
 use oarlock::{Clock, Instant, Lease, SystemClock};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::leash::{Inherited, Leash};
@@ -15,6 +15,7 @@ use super::signals::Signals;
 use super::terminal;
 use crate::args::RunArgs;
 use crate::exit::{Failure, OS_ERROR, SIGNAL};
+use crate::itself;
 use crate::output::say;
 
 /// How long after the grace we end the group ourselves, in case the guardian is stopped.
@@ -70,15 +71,12 @@ pub(super) async fn supervise(args: &RunArgs, lease: &Lease, signals: &mut Signa
 }
 
 fn start(args: &RunArgs, lease: &Lease, inherited: &Inherited, job_control: bool) -> Result<Child, Failure> {
-    // This very program, also if the file was replaced meanwhile.
-    let program = if cfg!(target_os = "linux") { "/proc/self/exe".into() } else { std::env::current_exe()? };
-    let mut command = Command::new(program);
-    command.arg0("oarlock").arg("__guard").arg(inherited.number().to_string());
-    command.arg(format!("{}ms", args.grace.as_millis()));
+    let mut command = itself::again("__guard")?;
+    command.arg(inherited.number().to_string()).arg(format!("{}ms", args.grace.as_millis()));
     if job_control {
         command.arg("--job-control");
     }
-    command.arg("--").args(&args.command).process_group(0);
+    command.arg("--").args(&args.command);
     command.env("OARLOCK_NAME", &args.name).env("OARLOCK_TOKEN", lease.fencing_token().to_string());
     command.spawn().map_err(|error| Failure::new(OS_ERROR, format!("cannot start the command's guardian: {error}")))
 }

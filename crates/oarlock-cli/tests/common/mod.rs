@@ -70,8 +70,8 @@ impl Place {
     /// `oarlock run ARGS… -- sh -c SCRIPT`, started.
     pub(crate) fn start(&self, args: &[&str], script: &str) -> Running {
         let mut command = self.oarlock(&["run"]);
-        command.args(args).args(["--", "sh", "-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Running(Some(command.spawn().unwrap()))
+        command.args(args).args(["--", "sh", "-c", script]);
+        Running::start(&mut command)
     }
 
     /// `oarlock inspect NAME --json`.
@@ -95,6 +95,10 @@ impl Place {
 pub(crate) struct Running(Option<Child>);
 
 impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        Self(Some(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()))
+    }
+
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_raw(self.0.as_ref().unwrap().id() as i32)
     }
