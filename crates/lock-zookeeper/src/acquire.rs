@@ -7,8 +7,8 @@ use lock_core::{Claim, Error, ErrorKind, Grant, Result, StoreToken, Unlocked};
 use zookeeper_client::{Client, CreateMode, Error as ZkError, EventType, OneshotWatcher, Stat};
 
 use crate::error::of_request;
-use crate::names::{Ahead, ahead};
-use crate::release::{node_prefix, release};
+use crate::names::{Ahead, ahead, name_of};
+use crate::release::{find, node_prefix, release};
 use crate::session::{Hold, Life, Session};
 
 /// What came of one attempt in one session.
@@ -61,7 +61,9 @@ pub(crate) async fn attempt(session: &Session, claim: &Claim, wait: bool) -> Res
 async fn stand(session: &Session, client: Arc<Client>, claim: &Claim, wait: bool) -> Result<Attempt> {
     let folder = session.settings.names.folder(&claim.name);
     let prefix = format!("{folder}/{}", node_prefix(&claim.owner));
-    let (sent, stat, node, mut children) = enter(session, &client, claim, &folder, &prefix).await?;
+    let entering = enter(session, &client, claim, &folder, &prefix);
+    let entered = tokio::time::timeout(session.settings.timeout, entering).await;
+    let (sent, stat, node, mut children) = entered.unwrap_or_else(|_| Err(of_request(ZkError::Timeout)))?;
     // Kept over a wait, it would keep the session open.
     drop(client);
     let token = StoreToken::new(stat.czxid as u64)?;
@@ -86,7 +88,8 @@ async fn stand(session: &Session, client: Arc<Client>, claim: &Claim, wait: bool
     }
 }
 
-/// Makes the node and lists the line in one flight; what is listed is as of the node's making, or later.
+/// Makes the node and lists the line in one flight; what is listed is as of the node's making, or later. Where the
+/// connection breaks, it is looked for before another is made.
 async fn enter(
     session: &Session,
     client: &Client,
@@ -102,18 +105,29 @@ async fn enter(
         match session.answer(async { Ok(join(created, listed).await) }).await.map_err(of_request)? {
             // The server may remove it again before we are in it.
             (Err(ZkError::NoNode), _) => session.make_folder(folder).await.map_err(of_request)?,
-            (Err(error), _) => {
-                if matches!(error, ZkError::ConnectionLoss | ZkError::Custom(_)) {
-                    session.doubt();
+            (Err(ZkError::ConnectionLoss | ZkError::Custom(_)), _) => {
+                session.doubt();
+                if let Some((stat, node, children)) = made(session, claim).await.map_err(of_request)? {
+                    return Ok((sent, stat, node, children));
                 }
-                return Err(of_request(error));
             }
+            (Err(error), _) => return Err(of_request(error)),
             (Ok((stat, number)), listed) => {
                 let children = listed.map_err(|error| Error::new(ErrorKind::Unknown, of_request(error).to_string()))?;
                 return Ok((sent, stat, format!("{prefix}{number}"), children));
             }
         }
     }
+}
+
+/// What a request made whose answer was lost: the node if this session made one, and its line.
+async fn made(session: &Session, claim: &Claim) -> Result<Option<(Stat, String, Vec<String>)>, ZkError> {
+    let Some((node, children)) = find(session, &claim.owner, &claim.name).await? else { return Ok(None) };
+    let path = &node;
+    let stat = session.ask(|client| async move { client.check_stat(path).await }).await?;
+    // One of an earlier session goes with it.
+    let own = stat.filter(|stat| stat.ephemeral_owner == session.info.id().0);
+    Ok(own.map(|stat| (stat, node, children)))
 }
 
 enum Turn {
@@ -124,7 +138,7 @@ enum Turn {
 
 impl Place<'_> {
     fn name(&self) -> &str {
-        self.node.rsplit('/').next().unwrap_or_default()
+        name_of(&self.node)
     }
 
     async fn line(&self) -> Result<Vec<String>> {

@@ -62,6 +62,11 @@ impl Names {
     }
 }
 
+/// The last part of a path.
+pub(crate) fn name_of(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
+}
+
 /// What stands between a node's own name and its number: Curator's and ours, and kazoo's.
 const MARKS: [&str; 2] = ["lock-", "__lock__"];
 

@@ -1,11 +1,11 @@
 //! The way out of a line: a node is deleted by its path, or searched for where it is in doubt.
 
-use lock_core::{OwnerId, Result, Unlocked};
+use lock_core::{LockName, OwnerId, Result, Unlocked};
 use uuid::Uuid;
 use zookeeper_client::{Client, Error as ZkError, MultiWriteError};
 
 use crate::error;
-use crate::names::{ahead, in_line};
+use crate::names::{ahead, in_line, name_of};
 use crate::session::{Claimed, Life, Session};
 
 /// What a node's name begins with. Of the owner it shows nothing, and from the owner it can be told again.
@@ -65,7 +65,13 @@ async fn delete(session: &Session, owner: &OwnerId, claimed: &Claimed, sent: &mu
         }
         let found = match &claimed.node {
             Some(node) => Some((node.clone(), claimed.hold.is_some())),
-            None => find(session, owner, claimed).await.map_err(error::of_request)?,
+            None => {
+                let found = find(session, owner, &claimed.lock).await.map_err(error::of_request)?;
+                found.map(|(node, children)| {
+                    let first = ahead(&children, name_of(&node)).is_some_and(|ahead| ahead.count == 0);
+                    (node, first)
+                })
+            }
         };
         let Some((node, held)) = found else { return Ok(Deleted::NotThere) };
         let (at, repeated) = (session.now(), std::mem::replace(sent, true));
@@ -97,14 +103,17 @@ async fn hand_over(client: &Client, node: &str, owner: &OwnerId) -> Result<(), Z
     })
 }
 
-/// The node that a request of unknown fate made, if it made one, and whether it is the first in line.
-async fn find(session: &Session, owner: &OwnerId, claimed: &Claimed) -> Result<Option<(String, bool)>, ZkError> {
-    let folder = session.settings.names.folder(&claimed.lock);
+/// The path of the node that a request of unknown fate made, if it made one, and its line.
+pub(crate) async fn find(
+    session: &Session,
+    owner: &OwnerId,
+    lock: &LockName,
+) -> Result<Option<(String, Vec<String>)>, ZkError> {
+    let folder = session.settings.names.folder(lock);
     let Some(children) = session.list_now(&folder).await? else { return Ok(None) };
     let prefix = node_prefix(owner);
     let named = children.iter().filter(|child| child.starts_with(&prefix)).cloned().collect();
     // The last, should one of an earlier session be there still.
-    let Some(own) = in_line(named).pop() else { return Ok(None) };
-    let first = ahead(&children, &own).is_some_and(|ahead| ahead.count == 0);
-    Ok(Some((format!("{folder}/{own}"), first)))
+    let own = in_line(named).pop();
+    Ok(own.map(|own| (format!("{folder}/{own}"), children)))
 }

@@ -177,9 +177,10 @@ async fn without_a_majority_a_hold_is_lost_by_our_clock() {
     assert!(next.is_held());
 }
 
-/// The answer to the making of a node is lost: the node is found by its name, and removed.
+/// The answer to the making of a node is lost: the node is found by its name. It is ours if somebody waits for it yet, and
+/// otherwise removed.
 #[tokio::test]
-async fn a_node_whose_making_was_not_answered_is_removed() {
+async fn a_node_whose_making_was_not_answered_is_found() {
     let servers = ZookeeperServers::start();
     let proxy = Proxy::new(servers.addresses()[0]);
     let lock = client(&format!("zookeeper://{}", proxy.address())).await;
@@ -187,19 +188,28 @@ async fn a_node_whose_making_was_not_answered_is_removed() {
     lock.try_lock(&warm).await.unwrap().unwrap();
     lock.unlock(&warm).await.unwrap();
     let raw = raw(&servers).await;
-    for wait in [false, true] {
-        let lost = claim("x", if wait { "waits" } else { "tries" }, LONG);
+    for (owner, wait, dropped) in [("tries", false, false), ("waits", true, false), ("leaves", true, true)] {
+        let lost = claim("x", owner, LONG);
         proxy.hold_s2c();
-        let asking =
-            async { if wait { lock.lock(&lost).await.map(drop) } else { lock.try_lock(&lost).await.map(drop) } };
-        let breaking = async {
-            until("the node", async || nodes(&raw, "x").await.len() == 1).await;
-            proxy.reset();
-            proxy.forward();
-        };
-        let (error, ()) = tokio::join!(asking, breaking);
-        assert_eq!(error.unwrap_err().kind(), ErrorKind::Unknown);
-        soon("the release", lock.unlock(&lost)).await.unwrap();
+        let mut asking =
+            Box::pin(async { if wait { lock.lock(&lost).await.map(Some) } else { lock.try_lock(&lost).await } });
+        let made = until("the node", async || nodes(&raw, "x").await.len() == 1);
+        tokio::select! {
+            () = made => {}
+            answer = &mut asking => panic!("{answer:?} before the answer"),
+        }
+        let node = nodes(&raw, "x").await;
+        let asking = (!dropped).then_some(asking);
+        proxy.reset();
+        proxy.forward();
+        if let Some(asking) = asking {
+            let grant = soon("the grant", asking).await.unwrap().unwrap();
+            assert_eq!(nodes(&raw, "x").await, node);
+            let stat = raw.check_stat(&format!("/oarlock/x/{}", node[0])).await.unwrap().unwrap();
+            assert_eq!(grant.token.get(), stat.czxid as u64);
+        }
+        // Dropped, it was the first in line all the same.
+        assert_eq!(soon("the release", lock.unlock(&lost)).await.unwrap(), Unlocked::Released);
         assert_eq!(nodes(&raw, "x").await, [""; 0]);
     }
 }
