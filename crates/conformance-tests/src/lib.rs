@@ -45,6 +45,7 @@ pub mod history;
 pub mod oracle;
 mod ordeal;
 mod plan;
+mod polls;
 mod proxy;
 mod recorder;
 mod report;
