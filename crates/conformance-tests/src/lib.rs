@@ -62,5 +62,5 @@ pub use harness::{Fault, Harness, NotOffered, Store};
 pub use ordeal::Ordeal;
 pub use proxy::Proxy;
 pub use recorder::{Recorded, Recorder};
-pub use suite::{run, run_one};
+pub use suite::{cases, run, run_one};
 pub use worker::worker_main;
