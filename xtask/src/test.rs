@@ -12,6 +12,9 @@ const NEEDED: [(&str, &str); 6] = [
     ("/usr/lib/python3/dist-packages/redis/lock.py", "python3-redis"),
 ];
 
+/// A backend as somebody outside the workspace writes it.
+const EXAMPLE: &str = "examples/file-lock/Cargo.toml";
+
 /// What the test command tortures, long enough for many blows; a store that forgets, with what makes it forget.
 const TORTURED: [&[&str]; 3] =
     [&["sqlite"], &["redis"], &["redis-forgetful", "--faults", "stop,cut,kill-server,restart-server"]];
@@ -21,6 +24,7 @@ pub(crate) fn run() -> Result<(), String> {
     // The torture's workers and the tests of the program run what is built here.
     cargo(&["test", "--locked", "--workspace"])?;
     cargo(&["test", "--locked", "-p", "lock-core", "--features", "metrics", "--test", "metrics"])?;
+    cargo(&["test", "--locked", "--manifest-path", EXAMPLE, "--target-dir", "target"])?;
     let common = ["--minutes", "0.5", "--seed", "7"];
     TORTURED.iter().try_for_each(|store| cargo(&[&["xtask", "torture"], *store, &common].concat()))
 }
