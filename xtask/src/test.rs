@@ -25,6 +25,9 @@ const NEEDED: [(&str, &str); 19] = [
     ("strace", "strace"),
 ];
 
+/// A backend as somebody outside the workspace writes it.
+const EXAMPLE: &str = "examples/file-lock/Cargo.toml";
+
 /// What the test command tortures, long enough for many blows; a store that forgets, with what makes it forget.
 const TORTURED: [&[&str]; 5] = [
     &["sqlite"],
@@ -42,6 +45,7 @@ pub(crate) fn run() -> Result<(), String> {
     // What no default feature switches on.
     cargo(&["test", "--locked", "-p", "oarlock", "-p", "oarlock-cli", "--features", "etcd", "etcd"])?;
     cargo(&["test", "--locked", "-p", "lock-etcd", "--features", "tls", "--test", "tls"])?;
+    cargo(&["test", "--locked", "--manifest-path", EXAMPLE, "--target-dir", "target"])?;
     let common = ["--minutes", "0.5", "--seed", "7"];
     TORTURED.iter().try_for_each(|store| cargo(&[&["xtask", "torture"], *store, &common].concat()))
 }

@@ -47,8 +47,9 @@ pub trait Store: Send + Sync + 'static {
     async fn inject(&self, fault: Fault) -> Result<(), NotOffered>;
 }
 
-/// What can be done to a store.
+/// What can be done to a store. More may come: what a harness does not know, it does not offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fault {
     /// From now on requests wait in front of the store, neither done nor answered.
     HoldRequests,
@@ -60,6 +61,8 @@ pub enum Fault {
     ReleaseAnswers,
     /// Somebody removes whatever the store keeps of this lock, with the store's own tools and without waking anybody.
     DeleteHold(LockName),
+    /// The store's server dies without warning and is started again, with what it keeps; it answers when this is done.
+    Restart,
     /// Everything the store keeps is replaced by an empty store, under the feet of those connected.
     ReplaceStore,
     /// The lock's next token will be above this number.

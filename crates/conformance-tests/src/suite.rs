@@ -44,6 +44,11 @@ pub fn run(harness: &'static dyn Harness) -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
+/// The names of all cases.
+pub fn cases() -> impl Iterator<Item = &'static str> {
+    CASES.iter().map(|case| case.name)
+}
+
 /// Runs one case, for those who want to see that it fails where it has to.
 ///
 /// # Errors

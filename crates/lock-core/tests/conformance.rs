@@ -28,11 +28,14 @@ impl Harness for MemoryHarness {
             ("torture", PROCESS),
             ("client_wall_moved", "it reads no wall clock, and one process has only one"),
             ("writer_stopped", "a stall by its script is without end, so that tests decide when it ends"),
+            ("restarted_while_held", "a map dies with its process"),
+            ("restarted_with_waiters", "a map dies with its process"),
             ("store_replaced", "a map cannot be replaced"),
             ("store_down_at_start", "a map is always there"),
             ("token_range", "its counter cannot be set, and counts all tokens of one process"),
             ("request_held_back", "store and clients go by one clock and count from the grant itself"),
             ("answer_held_back", "nothing carries its answers"),
+            ("drop_every_verb_answer_held", "nothing carries its answers"),
             ("foreign_value", "a map of holders holds nothing else"),
         ]
     }

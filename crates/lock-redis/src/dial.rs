@@ -11,6 +11,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinHandle;
 
 use crate::address::Address;
+use crate::bounded::Bounded;
 use crate::error::of_connecting;
 use crate::tls::Tls;
 
@@ -76,7 +77,7 @@ impl Dialer {
     ) -> Result<Wire> {
         let config = config.set_response_timeout(Some(self.timeout));
         let dial = async {
-            let stream = self.stream(address).await?;
+            let stream = Bounded::new(self.stream(address).await?);
             let made = MultiplexedConnection::new_with_config(login, stream, config).await;
             made.map_err(|error| of_connecting(address, error))
         };

@@ -83,6 +83,8 @@ impl Keys {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn keys(prefix: &str, name: &str) -> LockKeys {
@@ -122,5 +124,27 @@ mod tests {
         }
         assert_eq!(keys.pattern("a*[b]"), "app:a\\*\\[b\\]*");
         assert!(Keys::new("oarlock-x", false).is_err() && Keys::new("a\n", false).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_has_keys_in_one_slot_that_lead_back(prefix in "[a-z{}:%]{0,6}", name in "[a{}:*%]{1,8}|\\PC{1,20}") {
+            let (Ok(keys), Ok(name)) = (Keys::new(&prefix, true), LockName::new(&name)) else { return Ok(()) };
+            let of = keys.of(&name);
+            for key in [&of.lock, &of.grant, &of.line] {
+                prop_assert_eq!(Some(slot(key)), of.slot);
+            }
+            prop_assert_eq!(keys.name(&of.line), Some(name.clone()));
+            if !of.lock.starts_with(OURS) {
+                prop_assert_eq!(keys.name(&of.lock), Some(name));
+            }
+        }
+
+        #[test]
+        fn any_key_of_another_does_no_harm(prefix in "[a-z]{0,3}", key in "(oarlock-line)?(-of|-in)?[:{}0-9a-z]{0,12}|.{0,12}") {
+            if let Ok(keys) = Keys::new(&prefix, true) {
+                let _ = keys.name(&key);
+            }
+        }
     }
 }

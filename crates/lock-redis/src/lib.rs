@@ -24,6 +24,7 @@
 
 mod address;
 mod answers;
+mod bounded;
 mod cluster;
 mod connection;
 mod dial;

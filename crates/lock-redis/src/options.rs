@@ -212,7 +212,18 @@ fn login(user: Option<String>, password: Option<String>) -> RedisConnectionInfo 
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn any_url_is_read_or_refused(
+            text in "(redis|rediss|redis\\+(sentinel|cluster)|unix):[a-z0-9:@/,\\[\\]?=&%#.]{0,40}|.{0,40}",
+        ) {
+            let _ = RedisOptions::new(&text);
+        }
+    }
 
     #[test]
     fn no_password_is_shown() {

@@ -1,6 +1,7 @@
 //! The suite on a real server, behind a proxy.
 
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use conformance_tests::{Fault, Harness, NotOffered, Store};
@@ -28,19 +29,20 @@ impl Harness for RedisHarness {
     async fn store(&self) -> Box<dyn Store> {
         let server = RedisServer::start();
         let proxy = Proxy::new(server.address());
-        Box::new(RedisStore { proxy, server })
+        Box::new(RedisStore { proxy, address: server.address(), server: Mutex::new(server) })
     }
 }
 
 struct RedisStore {
     proxy: Proxy,
-    server: RedisServer,
+    address: SocketAddr,
+    server: Mutex<RedisServer>,
 }
 
 impl RedisStore {
     /// Past the proxy, by a connection that knows nothing of locks.
     async fn raw<T: FromRedisValue>(&self, cmd: &[&str]) -> T {
-        let client = redis::Client::open(self.server.url()).unwrap();
+        let client = redis::Client::open(format!("redis://{}", self.address)).unwrap();
         let mut connection = client.get_multiplexed_async_connection().await.unwrap();
         let mut raw = Cmd::new();
         raw.arg(cmd);
@@ -81,6 +83,7 @@ impl Store for RedisStore {
                 let (lock, grant) = keys(&name);
                 self.raw::<()>(&["DEL", &lock, &grant]).await;
             }
+            Fault::Restart => self.server.lock().unwrap().restart(),
             Fault::ReplaceStore => {
                 self.raw::<()>(&["FLUSHALL"]).await;
                 self.raw::<()>(&["SCRIPT", "FLUSH"]).await;
@@ -89,6 +92,7 @@ impl Store for RedisStore {
             Fault::PutForeign(name) => {
                 self.raw::<i64>(&["LPUSH", &keys(&name).0, "no lock"]).await;
             }
+            _ => return Err(NotOffered),
         }
         Ok(())
     }

@@ -22,6 +22,11 @@ impl Harness for ClusterHarness {
         "redis-cluster"
     }
 
+    fn declared(&self) -> &'static [(&'static str, &'static str)] {
+        const NODES: &str = "its nodes die one at a time, in tests/cluster.rs";
+        &[("restarted_while_held", NODES), ("restarted_with_waiters", NODES)]
+    }
+
     fn registry(&self) -> Registry {
         let mut registry = Registry::new();
         registry.register(RedisFactory);
@@ -91,6 +96,7 @@ impl Store for ClusterStore {
             Fault::PutForeign(name) => {
                 self.raw::<i64>(&["LPUSH", &keys(&name).0, "no lock"]).await;
             }
+            _ => return Err(NotOffered),
         }
         Ok(())
     }

@@ -3,11 +3,12 @@
 mod common;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use common::{raw, soon, until};
 use lock_core::{Config, ErrorKind, Locks, Registry, Result, Unlocked};
 use lock_redis::RedisFactory;
-use test_servers::{Cluster, RedisServer};
+use test_servers::{Cluster, Proxy, RedisServer};
 
 /// On one server.
 const RIGHTS: &str = "~*oarlock* &oarlock-client:* +eval +evalsha +get +set +del +incr +exists +pexpire +pttl +zadd +zrem \
@@ -77,4 +78,32 @@ async fn who_may_not_is_told() {
         let shown = format!("{error:?}");
         assert!(!shown.contains("wr0ng") && !shown.contains("s3cr3t"), "{shown}");
     }
+}
+
+/// A login that is taken back while locks are in use: each request is told so, and asks once, and nothing asks without end.
+#[tokio::test]
+async fn who_may_not_any_more_is_told_and_does_not_storm() {
+    const REQUESTS: u64 = 10;
+    let server = RedisServer::start();
+    let proxy = Proxy::new(server.address());
+    allow(server.address(), &[]).await;
+    let locks = connect(&format!("redis://locks:s3cr3t@{}", proxy.address())).await.unwrap();
+    let guard = locks.mutex("x").lock().await.unwrap();
+    raw::<()>(server.address(), &["ACL", "SETUSER", "locks", "off"]).await;
+    raw::<i64>(server.address(), &["CLIENT", "KILL", "USER", "locks"]).await;
+    let before = proxy.connections();
+    for _ in 0..REQUESTS {
+        let error = soon("an answer", locks.mutex("y").lock()).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Refused | ErrorKind::Unknown), "{error:?}");
+        assert!(!format!("{error:?}").contains("s3cr3t"), "{error:?}");
+    }
+    let error = soon("an answer", guard.unlock()).await.unwrap_err();
+    assert!(!format!("{error:?}").contains("s3cr3t"), "{error:?}");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    // Renewals and clean-up try again within the lease, of thirty seconds, a few times each second at the most.
+    let made = proxy.connections() - before;
+    assert!(made <= 2 * REQUESTS + 3 * 5 * 2, "{made} connections");
+    // And once it may again, all is as it was.
+    raw::<()>(server.address(), &["ACL", "SETUSER", "locks", "on"]).await;
+    soon("a lock", locks.mutex("y").lock()).await.unwrap().unlock().await.unwrap();
 }

@@ -29,6 +29,9 @@ impl Harness for SqliteHarness {
                 "while another process writes it asks again and again, and counts from the try that was done",
             ),
             ("answer_held_back", "nothing carries its answers"),
+            ("restarted_while_held", "it has no server"),
+            ("restarted_with_waiters", "it has no server"),
+            ("drop_every_verb_answer_held", "nothing carries its answers"),
         ]
     }
 
@@ -101,7 +104,6 @@ impl Store for SqliteStore {
                 let writer = self.in_the_way.lock().await.take().unwrap();
                 writer.close().await.unwrap();
             }
-            Fault::HoldAnswers | Fault::ReleaseAnswers => return Err(NotOffered),
             Fault::DeleteHold(name) => {
                 self.change(&name, "DELETE FROM oarlock_lock WHERE name = ?1 AND ?2 = 0", 0).await
             }
@@ -123,6 +125,7 @@ impl Store for SqliteStore {
                     }
                 }
             }
+            _ => return Err(NotOffered),
         }
         Ok(())
     }

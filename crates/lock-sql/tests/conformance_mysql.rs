@@ -1,6 +1,6 @@
 //! The suite on a real MariaDB server, behind a proxy.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -32,13 +32,13 @@ impl Harness for MySqlHarness {
     async fn store(&self) -> Box<dyn Store> {
         let server = MariaDbServer::start();
         let proxy = Proxy::new(server.address());
-        Box::new(MySqlStore { proxy, server })
+        Box::new(MySqlStore { proxy, server: Mutex::new(server) })
     }
 }
 
 struct MySqlStore {
     proxy: Proxy,
-    server: MariaDbServer,
+    server: Mutex<MariaDbServer>,
 }
 
 impl MySqlStore {
@@ -47,9 +47,13 @@ impl MySqlStore {
         format!("mysql://root@{}/mysql", self.proxy.address())
     }
 
+    fn url_past_the_proxy(&self) -> String {
+        self.server.lock().unwrap().url()
+    }
+
     /// Past the proxy, by a connection that knows nothing of locks.
     async fn raw(&self) -> MySqlConnection {
-        MySqlConnection::connect(&self.server.url()).await.unwrap()
+        MySqlConnection::connect(&self.url_past_the_proxy()).await.unwrap()
     }
 
     async fn change(&self, name: &LockName, statement: &'static str, number: i64) {
@@ -87,6 +91,7 @@ impl Store for MySqlStore {
             Fault::HoldRequests => self.proxy.hold_c2s(),
             Fault::HoldAnswers => self.proxy.hold_s2c(),
             Fault::ReleaseRequests | Fault::ReleaseAnswers => self.proxy.forward(),
+            Fault::Restart => tokio::task::block_in_place(|| self.server.lock().unwrap().restart()),
             Fault::DeleteHold(name) => self.change(&name, "DELETE FROM oarlock_lock WHERE name = ? AND ? = 0", 0).await,
             Fault::RaiseToken(name, above) => {
                 let raise = sqlx::query("UPDATE oarlock_lock SET token = ? WHERE name = ?").bind(above);
@@ -101,6 +106,7 @@ impl Store for MySqlStore {
                     sqlx::query(empty).execute(&mut self.raw().await).await.unwrap();
                 }
             }
+            _ => return Err(NotOffered),
         }
         Ok(())
     }

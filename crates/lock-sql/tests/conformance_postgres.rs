@@ -1,6 +1,6 @@
 //! The suite on a real PostgreSQL server, behind a proxy.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -32,13 +32,13 @@ impl Harness for PostgresHarness {
     async fn store(&self) -> Box<dyn Store> {
         let server = PostgresServer::start();
         let proxy = Proxy::new(server.address());
-        Box::new(PostgresStore { proxy, server })
+        Box::new(PostgresStore { proxy, server: Mutex::new(server) })
     }
 }
 
 struct PostgresStore {
     proxy: Proxy,
-    server: PostgresServer,
+    server: Mutex<PostgresServer>,
 }
 
 impl PostgresStore {
@@ -47,9 +47,13 @@ impl PostgresStore {
         PostgresServer::url_at(self.proxy.address())
     }
 
+    fn url_past_the_proxy(&self) -> String {
+        self.server.lock().unwrap().url()
+    }
+
     /// Past the proxy, by a connection that knows nothing of locks.
     async fn raw(&self) -> PgConnection {
-        PgConnection::connect(&self.server.url()).await.unwrap()
+        PgConnection::connect(&self.url_past_the_proxy()).await.unwrap()
     }
 
     async fn change(&self, name: &LockName, statement: &'static str, number: i64) {
@@ -86,6 +90,7 @@ impl Store for PostgresStore {
             Fault::HoldRequests => self.proxy.hold_c2s(),
             Fault::HoldAnswers => self.proxy.hold_s2c(),
             Fault::ReleaseRequests | Fault::ReleaseAnswers => self.proxy.forward(),
+            Fault::Restart => tokio::task::block_in_place(|| self.server.lock().unwrap().restart()),
             Fault::DeleteHold(name) => {
                 self.change(&name, "DELETE FROM oarlock_lock WHERE name = $1 AND $2 = 0", 0).await
             }
@@ -101,6 +106,7 @@ impl Store for PostgresStore {
                 let empty = "TRUNCATE oarlock_lock, oarlock_waiter, oarlock_client, oarlock_gone";
                 sqlx::query(empty).execute(&mut self.raw().await).await.unwrap();
             }
+            _ => return Err(NotOffered),
         }
         Ok(())
     }

@@ -1,37 +1,15 @@
 //! Whatever is dropped, wherever it waits, leaves nothing behind.
 
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use lock_core::{ErrorKind, Locks};
 use tokio::task::JoinSet;
 
-use crate::ctx::{BOUND, Ctx, LONG, claim, holds, name, soon, take, until, waiters};
+use crate::ctx::{BOUND, Ctx, LONG, claim, name, soon, take, until, waiters};
+use crate::faulty::{Effect, Faulty};
 use crate::harness::Fault;
-
-/// No future of a backend needs more polls than this.
-const POLLS: usize = 200;
-
-/// Runs a future for at most so many polls, then drops it.
-async fn polls<T>(most: usize, future: impl Future<Output = T>) -> Option<T> {
-    let mut future = pin!(future);
-    let mut polled = 0;
-    poll_fn(|context| {
-        if polled == most {
-            return Poll::Ready(None);
-        }
-        polled += 1;
-        match future.as_mut().poll(context) {
-            Poll::Ready(value) => Poll::Ready(Some(value)),
-            Poll::Pending if polled == most => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
-}
+use crate::polls::{POLLS, no_task_but, polls, tasks};
 
 /// Nobody holds or waits, and another gets the lock without waiting for a lease's end.
 async fn nothing_left(other: &Locks) {
@@ -43,77 +21,88 @@ async fn nothing_left(other: &Locks) {
     .await;
 }
 
-/// 57. An acquisition of a free lock is dropped after k polls, for all k.
+/// What may happen to each answer.
+const ANSWERS: [Effect; 2] = [Effect::Pass, Effect::DelayReply(Duration::from_millis(1))];
+
+/// Two clients' locks, dropped when all is done: then no task of theirs is left. The first client can be made to misbehave.
+async fn with_two(ctx: &Ctx, then: impl AsyncFnOnce(Faulty, &Locks, &Locks)) {
+    let before = tasks();
+    let (faulty, locks) = ctx.faulty(LONG).await;
+    let other = ctx.locks(LONG).await;
+    then(faulty, &locks, &other).await;
+    for locks in [locks, other] {
+        assert!(locks.shutdown(BOUND).await.unreleased.is_empty());
+    }
+    no_task_but(before).await;
+}
+
+/// 57. An acquisition of a free lock is dropped after k polls, for all k; with answers that come at once, and late.
 pub(crate) async fn drop_at_every_await(ctx: Ctx) {
-    let (locks, other) = (ctx.locks(LONG).await, ctx.locks(LONG).await);
-    for waits in [false, true] {
-        for most in 0.. {
-            assert!(most < POLLS, "it never ends");
-            let mutex = locks.mutex("x");
-            let ended = polls(most, async {
-                if waits { mutex.lock().await.map(drop) } else { mutex.try_lock().await.map(drop) }
-            });
-            let ended = ended.await;
-            nothing_left(&other).await;
-            if let Some(answer) = ended {
-                answer.unwrap();
-                break;
+    with_two(&ctx, async |faulty, locks, other| {
+        for (effect, waits) in ANSWERS.into_iter().flat_map(|effect| [(effect, false), (effect, true)]) {
+            faulty.everything(effect);
+            for most in 0.. {
+                assert!(most < POLLS, "it never ends");
+                let mutex = locks.mutex("x");
+                let ended = polls(most, async {
+                    if waits { mutex.lock().await.map(drop) } else { mutex.try_lock().await.map(drop) }
+                });
+                let ended = ended.await;
+                nothing_left(other).await;
+                if let Some(answer) = ended {
+                    answer.unwrap();
+                    break;
+                }
             }
         }
-    }
+    })
+    .await;
 }
 
 /// 57. The same for a lock that is held and then released.
 pub(crate) async fn drop_at_every_await_contended(ctx: Ctx) {
-    let (locks, other) = (ctx.locks(LONG).await, ctx.locks(LONG).await);
-    for most in 0.. {
-        assert!(most < POLLS, "it never ends");
-        let holder = take(&other, "x").await;
-        let mutex = locks.mutex("x");
-        let acquire = polls(most, async { mutex.lock().await.map(drop) });
-        let release = async {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            holder.unlock().await.unwrap();
-        };
-        let (ended, ()) = soon("the release", async { tokio::join!(acquire, release) }).await;
-        nothing_left(&other).await;
-        if let Some(answer) = ended {
-            answer.unwrap();
-            return;
+    with_two(&ctx, async |faulty, locks, other| {
+        for effect in ANSWERS {
+            faulty.everything(effect);
+            for most in 0.. {
+                assert!(most < POLLS, "it never ends");
+                let holder = take(other, "x").await;
+                let mutex = locks.mutex("x");
+                let acquire = polls(most, async { mutex.lock().await.map(drop) });
+                let release = async {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    holder.unlock().await.unwrap();
+                };
+                let (ended, ()) = soon("the release", async { tokio::join!(acquire, release) }).await;
+                nothing_left(other).await;
+                if let Some(answer) = ended {
+                    answer.unwrap();
+                    break;
+                }
+            }
         }
-    }
+    })
+    .await;
 }
 
 /// 58. A release is dropped after k polls, for all k: it is finished in the background.
 pub(crate) async fn drop_during_unlock(ctx: Ctx) {
-    let (locks, other) = (ctx.locks(LONG).await, ctx.locks(LONG).await);
-    for most in 0.. {
-        assert!(most < POLLS, "it never ends");
-        let guard = take(&locks, "x").await;
-        let ended = polls(most, guard.unlock()).await;
-        nothing_left(&other).await;
-        if let Some(answer) = ended {
-            answer.unwrap();
-            return;
+    with_two(&ctx, async |faulty, locks, other| {
+        for effect in ANSWERS {
+            faulty.everything(effect);
+            for most in 0.. {
+                assert!(most < POLLS, "it never ends");
+                let guard = take(locks, "x").await;
+                let ended = polls(most, guard.unlock()).await;
+                nothing_left(other).await;
+                if let Some(answer) = ended {
+                    answer.unwrap();
+                    break;
+                }
+            }
         }
-    }
-}
-
-/// 59. A renewal is dropped after k polls, for all k: the hold is what it was, and can be renewed and released.
-pub(crate) async fn drop_during_renew(ctx: Ctx) {
-    let backend = ctx.backend().await;
-    for most in 0.. {
-        assert!(most < POLLS, "it never ends");
-        let held = claim("x", LONG);
-        backend.try_lock(&held).await.unwrap().unwrap();
-        let ended = polls(most, backend.renew(std::slice::from_ref(&held))).await;
-        assert!(holds(&*backend, &held).await);
-        backend.unlock(&held).await.unwrap();
-        assert_eq!(ctx.store().raw_holder(&held.name).await, None);
-        if ended.is_some() {
-            return;
-        }
-    }
+    })
+    .await;
 }
 
 /// 60. Dropping a guard releases the lock, without waiting for its lease's end.

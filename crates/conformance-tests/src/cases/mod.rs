@@ -2,6 +2,7 @@
 
 mod cancellation;
 mod clock;
+mod dropping;
 mod fairness;
 mod fencing;
 mod input;
@@ -34,7 +35,7 @@ cases! {
     safety: excl_tasks excl_two_names tokens_rise token_survives_idle unlock_foreign unlock_after_expiry unlock_retry
         late_acquire_lands acquire_answer_lost dup_request try_lock_denied;
     process: excl_processes holder_killed waiter_killed fenced_counter_pause lost_after_sigstop writer_stopped
-        store_replaced store_down_at_start torture;
+        restarted_while_held restarted_with_waiters store_replaced store_down_at_start torture;
     liveness: lock_waits_then_gets lost_wakeup timeout_exact herd_50 list_pages;
     lease: renew_keeps renew_stops_on_unlock renew_after_error renew_panics acquire_reply_late request_held_back
         answer_held_back promise_covered renew_reply_late renew_refused_once lease_floor fixed_hold_ends extend_shorter
@@ -42,8 +43,9 @@ cases! {
     fencing: token_known_at_grant token_from_store token_range resource_rejects_stale;
     loss: lost_on_admin_delete lost_on_evict lost_on_cut outage_shorter_than_lease lost_once unlock_after_lost;
     fairness: fifo bounded_bypass cancelled_in_queue not_reentrant_default reentrant_counts two_handles_exclude unlock_once;
-    cancellation: drop_at_every_await drop_at_every_await_contended drop_during_unlock drop_during_renew
+    cancellation: drop_at_every_await drop_at_every_await_contended drop_during_unlock
         guard_drop_releases runtime_shutdown_held timeout_races_grant panic_in_section cancel_try_lock;
+    dropping: drop_every_verb drop_every_verb_reply_late drop_every_verb_answer_held;
     clock: client_wall_moved client_clock_ahead;
     input: names lease_zero_and_huge foreign_value owner_unguessable names_as_code;
 }

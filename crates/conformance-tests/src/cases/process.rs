@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lock_core::{Config, ErrorKind, Unlocked};
 use nix::sys::signal::Signal;
+use tokio::task::JoinSet;
 
 use crate::ctx::{BOUND, Ctx, LONG, claim, judge_events, none, soon, take, until, waiters};
 use crate::harness::Fault;
@@ -55,6 +56,69 @@ pub(crate) async fn excl_processes(ctx: Ctx) {
     let log = Resource::log(&Workload::resource(folder.path(), "x")).unwrap();
     none(&check_resource(&log));
     assert_eq!(log.last().unwrap().value, 4 * ROUNDS);
+}
+
+/// 13. The store's server is killed and started again while a lock is held: the hold is what it was; or the store forgot it,
+///     then its holder is told at its next renewal, and the next token is higher.
+pub(crate) async fn restarted_while_held(ctx: Ctx) {
+    let lease = Duration::from_secs(90);
+    let (locks, other) = (ctx.locks(lease).await, ctx.locks(LONG).await);
+    let guard = take(&locks, "x").await;
+    let other = other.mutex("x");
+    ctx.inject(Fault::Restart).await;
+    let kept = ctx.store().raw_holder(guard.name()).await.is_some();
+    match answered(|| other.try_lock()).await {
+        None => {
+            assert!(kept, "denied, though nobody holds it");
+            assert!(guard.is_held());
+            assert_eq!(answered(|| locks.inspect("x")).await.holder.unwrap().owner, *guard.owner());
+            assert_eq!(guard.unlock().await.unwrap(), Unlocked::Released);
+        }
+        Some(next) => {
+            assert!(!kept, "granted, though it is held");
+            assert!(next.fencing_token() > guard.fencing_token());
+            tokio::time::timeout(lease / 3 + BOUND, guard.lost()).await.expect("the loss is told");
+            assert_eq!(guard.unlock().await.unwrap(), Unlocked::NotHeld);
+            assert_eq!(next.unlock().await.unwrap(), Unlocked::Released);
+        }
+    }
+}
+
+/// 20. The store's server is killed and started again while fifty wait: all are served, those with an error at their next try.
+pub(crate) async fn restarted_with_waiters(ctx: Ctx) {
+    let locks = ctx.locks(LONG).await;
+    let guard = take(&locks, "x").await;
+    let mut tasks = JoinSet::new();
+    let fair = locks.capabilities().fair;
+    for _ in 0..5 {
+        let client = ctx.locks(LONG).await;
+        for _ in 0..10 {
+            let mutex = client.mutex("x").fair(fair);
+            // What its release answers is another case.
+            tasks.spawn(async move { drop(answered(|| mutex.lock()).await.unlock().await) });
+        }
+    }
+    until("fifty in line", async || !fair || waiters(&**locks.backend(), "x").await == 50).await;
+    ctx.inject(Fault::Restart).await;
+    drop(guard);
+    assert_eq!(soon("the last of them", tasks.join_all()).await.len(), 50);
+    take(&locks, "x").await.unlock().await.unwrap();
+}
+
+/// What the store answers when it is back: until then, there are errors that say that it is away.
+async fn answered<T, F: Future<Output = lock_core::Result<T>>>(ask: impl Fn() -> F) -> T {
+    soon("an answer", async {
+        loop {
+            match ask().await {
+                Ok(answer) => return answer,
+                Err(error) => {
+                    assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{error}");
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            }
+        }
+    })
+    .await
 }
 
 /// 16. `kill -9` of a holder: the next has the lock not before the lease's end, and within it and a second of the death.

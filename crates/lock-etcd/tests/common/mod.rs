@@ -87,11 +87,15 @@ impl Store for EtcdStore {
                 let all = DeleteOptions::new().with_prefix();
                 self.raw().await.delete(line(&name), Some(all)).await.unwrap();
             }
+            Fault::Restart => tokio::task::block_in_place(|| {
+                let mut cluster = self.cluster.lock().unwrap();
+                (0..self.proxies.len()).for_each(|member| cluster.restart(member));
+            }),
             Fault::ReplaceStore => tokio::task::block_in_place(|| self.cluster.lock().unwrap().replace()),
-            Fault::RaiseToken(..) => return Err(NotOffered),
             Fault::PutForeign(name) => {
                 self.raw().await.put(format!("{}stray", line(&name)), "no lock", None).await.unwrap();
             }
+            _ => return Err(NotOffered),
         }
         Ok(())
     }
