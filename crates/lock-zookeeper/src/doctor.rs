@@ -19,7 +19,7 @@ impl ZookeeperLock {
         if longest < USUAL {
             found.push(finding(
                 format!("maxSessionTimeout={longest:?}"),
-                "leases as long as asked: longer ones are granted for this long",
+                "leases as long as usual: longer ones than this are refused",
                 "raise maxSessionTimeout, or ask for shorter leases",
             ));
         }

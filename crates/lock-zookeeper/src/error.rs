@@ -1,5 +1,7 @@
 //! What ZooKeeper's errors mean to a caller, each with the way out.
 
+use std::time::Duration;
+
 use lock_core::{Error, ErrorKind};
 use zookeeper_client::Error as ZkError;
 
@@ -35,6 +37,14 @@ pub(crate) fn of_connecting(servers: &str, error: ZkError) -> Error {
 pub(crate) fn unreachable(servers: &str) -> Error {
     let message = format!("none of {servers} can be reached; check the addresses, and that most of the servers run");
     Error::new(ErrorKind::Unavailable, message)
+}
+
+/// No session lasts as long as a lease.
+pub(crate) fn too_long(lease: Duration, longest: Duration) -> Error {
+    let message = format!(
+        "the lease is {lease:?}, and the servers give no session above {longest:?}; ask for no more, or raise their maxSessionTimeout"
+    );
+    Error::new(ErrorKind::Invalid, message)
 }
 
 /// The session of a claim is over, and the server has not said yet that its nodes are gone.

@@ -73,10 +73,11 @@ impl Sessions {
         self.state().live.get(&asked).filter(|live| live.is_alive()).map(|live| Arc::clone(&live.session))
     }
 
-    /// A session that lasts as long as this lease, or as near to it as the servers allow.
+    /// A session that lasts as long as this lease, or as the shortest that the servers give.
     ///
     /// # Errors
-    /// Nothing was asked about any lock.
+    /// Nothing was asked about any lock. [`ErrorKind::Invalid`](lock_core::ErrorKind::Invalid) if no session lasts as long as
+    /// the lease: less would be renewed in vain, being late from the start.
     pub(crate) async fn of(&self, lease: Duration) -> Result<Arc<Session>> {
         let asked = lease.clamp(self.shortest, LONGEST.max(self.shortest));
         if let Some(session) = self.living(asked) {
@@ -90,13 +91,9 @@ impl Sessions {
             return Ok(session);
         }
         let session = Session::connect(Arc::clone(&self.settings), asked, Some(self.shortest)).await?;
-        if session.lasts < asked {
-            let (asked, lasts) = (asked.as_millis() as u64, session.lasts.as_millis() as u64);
-            tracing::warn!(
-                asked,
-                lasts,
-                "the servers give no session (ms) as long as the lease: it is granted for less"
-            );
+        // Milliseconds is what they count in.
+        if session.lasts.as_millis() < lease.as_millis() {
+            return Err(error::too_long(lease, session.lasts));
         }
         let made = Supervised::new(session, self.notices.clone());
         let session = Arc::clone(&made.session);

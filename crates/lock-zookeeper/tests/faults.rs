@@ -254,20 +254,26 @@ async fn a_contended_lock_costs_four_requests_whatever_the_crowd() {
     }
 }
 
-/// What is held longer than the longest session is granted for that long.
+/// A lease above the longest session is refused, and says what to do.
 #[tokio::test]
 async fn a_lease_is_as_long_as_the_servers_allow() {
+    let longest = Duration::from_secs(3);
     let servers = ZookeeperServers::start_with(1, &["maxSessionTimeout=3000"]);
     let lock = client(&servers.url()).await;
     assert_eq!(lock.capabilities().min_lease, Duration::from_secs(1));
     let before: Instant = lock.clock().now();
-    let grant = lock.try_lock(&claim("x", "a", LONG)).await.unwrap().unwrap();
-    assert!(grant.valid_until <= lock.clock().now() + Duration::from_secs(3) && grant.valid_until > before);
+    let fits = claim("x", "a", longest);
+    let grant = lock.try_lock(&fits).await.unwrap().unwrap();
+    assert!(grant.valid_until <= lock.clock().now() + longest && grant.valid_until > before);
+    lock.unlock(&fits).await.unwrap();
     let settings: Vec<_> = lock.doctor().await.unwrap().into_iter().map(|finding| finding.setting).collect();
     assert!(settings.iter().any(|setting| setting.contains("maxSessionTimeout")), "{settings:?}");
     let locks = Locks::builder(lock).lease(LONG).build().unwrap();
-    let guard = locks.mutex("y").lock().await.unwrap();
-    assert!(tokio::time::timeout(Duration::from_secs(6), guard.lost()).await.is_err(), "renewed in time");
+    let error = locks.mutex("x").lock().await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("maxSessionTimeout"), "{error}");
+    assert!(locks.inspect("x").await.unwrap().holder.is_none());
+    let guard = locks.mutex("x").lease(longest).lock().await.unwrap();
+    assert!(tokio::time::timeout(longest * 2, guard.lost()).await.is_err(), "renewed in time");
 }
 
 /// The nodes of a user are its own, and a chroot that is not there is named.
