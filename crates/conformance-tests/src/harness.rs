@@ -53,6 +53,8 @@ pub trait Store: Send + Sync + 'static {
 pub enum Fault {
     /// From now on requests wait in front of the store, neither done nor answered.
     HoldRequests,
+    /// The same for what goes over connections that are there now; over later ones requests are done.
+    HoldRequestsOfPresent,
     /// The requests that wait go on, in their order, and later ones do not wait.
     ReleaseRequests,
     /// From now on requests are done and their answers wait.

@@ -87,7 +87,7 @@
 //! | what fails | what is wrong |
 //! | --- | --- |
 //! | `drop_every_verb…`, `late_acquire_lands`, `cancel_try_lock` | rule 2: a request whose future was dropped lands after the `unlock` that came behind it. Send all requests of a client in one order, or put into each until when it may be done |
-//! | `promise_covered`, `request_held_back`, `answer_held_back` | rule 5: `valid_until` counts from the answer. Read the clock before the request leaves |
+//! | `promise_covered`, `request_held_back`, `answer_held_back`, `answer_read_late` | rule 5: `valid_until` counts from the answer. Read the clock before the request leaves |
 //! | `tokens_rise`, `token_survives_idle`, `token_from_store` | rule 6: tokens come from a counter that is deleted with the lock, or is the client's own |
 //! | `unlock_foreign`, `unlock_after_expiry`, `unlock_retry` | rule 1: a release does not compare the owner in the same step in which it deletes |
 //! | `writer_stopped`, `store_down_at_start` | rule 8: a request has no bound in time |

@@ -35,6 +35,7 @@ impl Harness for MemoryHarness {
             ("token_range", "its counter cannot be set, and counts all tokens of one process"),
             ("request_held_back", "store and clients go by one clock and count from the grant itself"),
             ("answer_held_back", "nothing carries its answers"),
+            ("late_acquire_lands_after_reconnect", "it has no connections of which some could be held"),
             ("drop_every_verb_answer_held", "nothing carries its answers"),
             ("foreign_value", "a map of holders holds nothing else"),
         ]

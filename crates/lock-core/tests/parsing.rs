@@ -1,6 +1,6 @@
 //! Whatever is written into a name, a URL, the environment or a file is taken or refused, and no secret of it shows.
 
-use lock_core::{BackendUrl, Config, ErrorKind, LockName};
+use lock_core::{BackendUrl, Config, ErrorKind, LockName, Registry};
 use proptest::prelude::*;
 
 proptest! {
@@ -19,6 +19,30 @@ proptest! {
         }
         let _ = Config::from_toml(&text);
         let _ = Config::from_env([("OARLOCK_REQUIRE".to_owned(), text.clone()), ("OARLOCK_LEASE".to_owned(), text)]);
+    }
+
+    /// Each setting, wherever it may stand, with values that are nearly right.
+    #[test]
+    fn a_setting_of_any_value_is_taken_or_refused(
+        setting in "url|lease|wait|max_hold|fair|hand_overs|hand_over_for|prefix|label|require|backend|[a-z_]{1,9}",
+        value in "-?[0-9]{1,25}(ns|us|ms|s|m|h|d|y|years)?|-?[0-9.e]{1,9}|true|fencing,fair|\\PC{0,20}",
+    ) {
+        let configs = [
+            Config::from_toml(&format!("{setting} = {value}")),
+            Config::from_toml(&format!("{setting} = {value:?}")),
+            Config::from_toml(&format!("{setting} = [{value:?}, {value:?}]")),
+            Config::from_toml(&format!("[{setting}]\n{setting} = {value:?}")),
+            Config::from_env([(format!("OARLOCK_{}", setting.to_uppercase()), value.clone())]),
+            Config::from_url(&format!("memory:?{setting}={value}")),
+        ];
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for config in configs {
+            // To connect is to check what it says.
+            let used = config.and_then(|config| runtime.block_on(Registry::new().connect(config)));
+            if let Err(error) = used {
+                prop_assert!(matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Unsupported), "{error:?}");
+            }
+        }
     }
 
     #[test]

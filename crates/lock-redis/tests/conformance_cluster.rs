@@ -80,6 +80,7 @@ impl Store for ClusterStore {
     async fn inject(&self, fault: Fault) -> Result<(), NotOffered> {
         match fault {
             Fault::HoldRequests => self.0.proxies().for_each(Proxy::hold_c2s),
+            Fault::HoldRequestsOfPresent => self.0.proxies().for_each(Proxy::hold_c2s_of_present),
             Fault::HoldAnswers => self.0.proxies().for_each(Proxy::hold_s2c),
             Fault::ReleaseRequests | Fault::ReleaseAnswers => self.0.proxies().for_each(Proxy::forward),
             Fault::DeleteHold(name) => {

@@ -30,6 +30,7 @@ impl Harness for FileHarness {
             ("cancelled_in_queue", LINE),
             ("bounded_bypass", LINE),
             ("answer_held_back", ANSWER),
+            ("late_acquire_lands_after_reconnect", SERVER),
             ("drop_every_verb_answer_held", ANSWER),
             ("restarted_while_held", SERVER),
             ("restarted_with_waiters", SERVER),

@@ -1,13 +1,15 @@
 //! Leases are renewed while held, never believed for longer than the store keeps them, and end by themselves.
 
+use std::pin::pin;
 use std::time::Duration;
 
-use lock_core::{Claim, ErrorKind, Instant, LeaseState, LockGuard, Locks, Renewal, Unlocked};
+use lock_core::{Claim, DistributedLock, ErrorKind, Instant, LeaseState, LockGuard, Locks, Renewal, Unlocked};
 use tokio::task::JoinSet;
 
 use crate::ctx::{BOUND, Ctx, LONG, claim, name, soon, take, until};
 use crate::faulty::{Effect, Verb};
 use crate::harness::Fault;
+use crate::polls::{POLLS, polls};
 
 /// A lease to be renewed many times in a case that must not lose it: longer than a busy machine pauses.
 fn kept(ctx: &Ctx) -> Duration {
@@ -131,16 +133,7 @@ async fn held_back(ctx: Ctx, hold: Fault, release: Fault) {
             backend.try_lock(&held).await.unwrap().unwrap();
         }
         ctx.inject(hold.clone()).await;
-        let asking = async {
-            if renewed {
-                match backend.renew(std::slice::from_ref(&held)).await.pop().unwrap().unwrap() {
-                    Renewal::Held { valid_until } => valid_until,
-                    Renewal::NotHeld => panic!("held"),
-                }
-            } else {
-                backend.try_lock(&held).await.unwrap().unwrap().valid_until
-            }
-        };
+        let asking = promised(&*backend, &held, renewed);
         let healing = async {
             tokio::time::sleep(Duration::from_millis(500)).await;
             let before = backend.clock().now();
@@ -150,6 +143,57 @@ async fn held_back(ctx: Ctx, hold: Fault, release: Fault) {
         };
         let (valid_until, before) = soon("the answer", async { tokio::join!(asking, healing) }).await;
         assert!(valid_until <= before + LONG, "counted from later than it was sent (renewed: {renewed})");
+    }
+}
+
+/// 26. The answer has come, and whoever asked is not run for half a second: the same.
+pub(crate) async fn answer_read_late(ctx: Ctx) {
+    let (backend, other) = (ctx.backend().await, ctx.backend().await);
+    // Whoever asks for the first time may have more to ask.
+    let first = claim("x", LONG);
+    for renewed in [false, true] {
+        promised(&*backend, &first, renewed).await;
+    }
+    backend.unlock(&first).await.unwrap();
+    for renewed in [false, true] {
+        let mut read_late = false;
+        for most in 1.. {
+            assert!(most < POLLS, "it never ends");
+            let mut held = claim("x", LONG / 2);
+            if renewed {
+                backend.try_lock(&held).await.unwrap().unwrap();
+            }
+            held.lease = LONG;
+            let mut asking = pin!(promised(&*backend, &held, renewed));
+            let ended = polls(most, asking.as_mut()).await.is_some();
+            if !ended {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                let holder = other.inspect(&held.name).await.unwrap().holder;
+                let done = holder.is_some_and(|holder| !renewed || holder.remaining > LONG / 2);
+                let before = backend.clock().now();
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                let until = asking.await;
+                assert!(!done || until <= before + LONG, "counted from the answer (renewed: {renewed})");
+                read_late |= done;
+            }
+            backend.unlock(&held).await.unwrap();
+            if ended {
+                // Who answers when asked has nothing to read.
+                assert!(read_late || renewed || most == 1, "nothing was done before its answer was read");
+                break;
+            }
+        }
+    }
+}
+
+/// Until when the lock is granted, or renewed.
+async fn promised(backend: &dyn DistributedLock, claim: &Claim, renewed: bool) -> Instant {
+    if !renewed {
+        return backend.try_lock(claim).await.unwrap().unwrap().valid_until;
+    }
+    match backend.renew(std::slice::from_ref(claim)).await.pop().unwrap().unwrap() {
+        Renewal::Held { valid_until } => valid_until,
+        Renewal::NotHeld => panic!("held"),
     }
 }
 
@@ -166,11 +210,8 @@ pub(crate) async fn promise_covered(ctx: Ctx) {
     for lease in [ctx.lease(), LONG] {
         for _ in 0..50 {
             let held = claim("x", lease);
-            let granted = backend.try_lock(&held).await.unwrap().unwrap().valid_until;
-            covered(&held, granted).await;
-            let answer = backend.renew(std::slice::from_ref(&held)).await.pop().unwrap().unwrap();
-            let Renewal::Held { valid_until } = answer else { panic!("held") };
-            covered(&held, valid_until).await;
+            covered(&held, promised(&*backend, &held, false).await).await;
+            covered(&held, promised(&*backend, &held, true).await).await;
             backend.unlock(&held).await.unwrap();
         }
     }
@@ -255,8 +296,7 @@ pub(crate) async fn extend_shorter(ctx: Ctx) {
     let mut held = claim("x", LONG);
     let granted = backend.try_lock(&held).await.unwrap().unwrap().valid_until;
     held.lease = LONG / 2;
-    let answer = backend.renew(std::slice::from_ref(&held)).await.pop().unwrap().unwrap();
-    let Renewal::Held { valid_until } = answer else { panic!("held") };
+    let valid_until = promised(&*backend, &held, true).await;
     let status = backend.inspect(&held.name).await.unwrap();
     let left = status.holder.unwrap().remaining + Duration::from_millis(1);
     assert!(backend.clock().now() + left >= valid_until);

@@ -33,12 +33,12 @@ macro_rules! cases {
 
 cases! {
     safety: excl_tasks excl_two_names tokens_rise token_survives_idle unlock_foreign unlock_after_expiry unlock_retry
-        late_acquire_lands acquire_answer_lost dup_request try_lock_denied;
+        late_acquire_lands late_acquire_lands_after_reconnect acquire_answer_lost dup_request try_lock_denied;
     process: excl_processes holder_killed waiter_killed fenced_counter_pause lost_after_sigstop writer_stopped
         restarted_while_held restarted_with_waiters store_replaced store_down_at_start torture;
     liveness: lock_waits_then_gets lost_wakeup timeout_exact herd_50 list_pages;
     lease: renew_keeps renew_stops_on_unlock renew_after_error renew_panics acquire_reply_late request_held_back
-        answer_held_back promise_covered renew_reply_late renew_refused_once lease_floor fixed_hold_ends extend_shorter
+        answer_held_back answer_read_late promise_covered renew_reply_late renew_refused_once lease_floor fixed_hold_ends extend_shorter
         starved_runtime renew_drops_only max_hold_ends;
     fencing: token_known_at_grant token_from_store token_range resource_rejects_stale;
     loss: lost_on_admin_delete lost_on_evict lost_on_cut outage_shorter_than_lease lost_once unlock_after_lost;

@@ -156,6 +156,35 @@ pub(crate) async fn late_acquire_lands(ctx: Ctx) {
     }
 }
 
+/// 9. The same where only the connections of that time hold requests up, so that the release may come over another one.
+pub(crate) async fn late_acquire_lands_after_reconnect(ctx: Ctx) {
+    let other = ctx.backend().await;
+    for waits in [false, true] {
+        let (backend, late) = (ctx.backend().await, claim("x", LONG));
+        // Connected, and known to the store, before it counts.
+        backend.try_lock(&claim("warm", LONG)).await.unwrap();
+        ctx.inject(Fault::HoldRequestsOfPresent).await;
+        let attempt =
+            async { if waits { drop(backend.lock(&late).await) } else { drop(backend.try_lock(&late).await) } };
+        let _ = tokio::time::timeout(Duration::from_millis(200), attempt).await;
+        // It may be told that there is no answer, as often as it takes to connect anew.
+        soon("the release", async {
+            while let Err(error) = backend.unlock(&late).await {
+                assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{error}");
+            }
+        })
+        .await;
+        ctx.inject(Fault::ReleaseRequests).await;
+        for _ in 0..20 {
+            assert_eq!(ctx.store().raw_holder(&late.name).await, None);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let next = claim("x", LONG);
+        soon("the lock", other.lock(&next)).await.unwrap();
+        other.unlock(&next).await.unwrap();
+    }
+}
+
 /// 10. The answer to an acquisition is lost: that is `Unknown`, and the lock is free again long before its lease's end.
 pub(crate) async fn acquire_answer_lost(ctx: Ctx) {
     let (faulty, locks) = ctx.faulty(LONG).await;
