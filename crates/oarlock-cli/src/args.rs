@@ -169,6 +169,9 @@ pub(crate) struct CompareArgs {
     /// About how long to measure each store; what is of fixed length, such as the end of a lease, comes on top
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) seconds: u64,
+    /// Write a page with plots and tables to this file too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
     pub(crate) json: bool,
