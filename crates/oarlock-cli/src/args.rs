@@ -25,7 +25,7 @@ pub(crate) struct Cli {
 }
 
 /// What every command takes.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Settings {
     /// The backend, such as sqlite:/var/lib/app/locks.db. Others see the command line: put a password into $OARLOCK_URL
     #[arg(long, global = true, value_name = "URL", help_heading = "Settings")]
@@ -51,6 +51,9 @@ pub(crate) enum Command {
     Evict(EvictArgs),
     /// Look for settings of the store that void a promise
     Doctor(DoctorArgs),
+    /// Watch the locks that are held or waited for; a table where that cannot be drawn
+    #[command(long_about = TOP)]
+    Top(TopArgs),
     /// Measure stores on what matters for locks
     #[command(after_help = exit::HELP, long_about = COMPARE)]
     Compare(CompareArgs),
@@ -150,6 +153,23 @@ pub(crate) struct DoctorArgs {
     /// Print one JSON document
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+const TOP: &str = "Watch the locks that are held or waited for.
+
+Looks each second. The arrow keys or j and k choose a lock, whose waiters are shown below; e ends its hold, after asking; q leaves. Where \
+standard output is not a terminal, it prints the table once.";
+
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// The store, instead of --url
+    pub(crate) url: Option<String>,
+    /// Only names that begin with this
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+    /// Print the table once
+    #[arg(long)]
+    pub(crate) once: bool,
 }
 
 const COMPARE: &str = "Measure stores on what matters for locks, with processes of their own, in turns.
