@@ -1,6 +1,7 @@
-//! The developer's commands: `cargo xtask setup`, `cargo xtask test`, `cargo xtask torture BACKEND`.
+//! The developer's commands: `cargo xtask setup`, `cargo xtask test`, `cargo xtask torture BACKEND`, `cargo xtask compare`.
 #![forbid(unsafe_code)]
 
+mod compare;
 mod test;
 mod torture;
 
@@ -17,6 +18,8 @@ enum Command {
     Test,
     /// Strikes those who take locks, their networks and the server at random, and checks what they saw.
     Torture(torture::Options),
+    /// Compares every store that can be started here, and writes the report.
+    Compare(compare::Options),
 }
 
 fn main() -> ExitCode {
@@ -28,6 +31,7 @@ fn main() -> ExitCode {
         Command::Setup => test::set_up(),
         Command::Test => test::run(),
         Command::Torture(options) => torture::run(&options),
+        Command::Compare(options) => compare::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -88,6 +88,7 @@ impl Store for PostgresStore {
     async fn inject(&self, fault: Fault) -> Result<(), NotOffered> {
         match fault {
             Fault::HoldRequests => self.proxy.hold_c2s(),
+            Fault::HoldRequestsOfPresent => self.proxy.hold_c2s_of_present(),
             Fault::HoldAnswers => self.proxy.hold_s2c(),
             Fault::ReleaseRequests | Fault::ReleaseAnswers => self.proxy.forward(),
             Fault::Restart => tokio::task::block_in_place(|| self.server.lock().unwrap().restart()),

@@ -25,7 +25,7 @@ pub(crate) struct Cli {
 }
 
 /// What every command takes.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Settings {
     /// The backend, such as sqlite:/var/lib/app/locks.db. Others see the command line: put a password into $OARLOCK_URL
     #[arg(long, global = true, value_name = "URL", help_heading = "Settings")]
@@ -56,6 +56,9 @@ pub(crate) enum Command {
         /// Instead of --url
         url: Option<String>,
     },
+    /// Watch the locks that are held or waited for; a table where that cannot be drawn
+    #[command(long_about = TOP)]
+    Top(TopArgs),
     /// Measure stores on what matters for locks
     #[command(after_help = exit::HELP, long_about = COMPARE)]
     Compare(CompareArgs),
@@ -157,6 +160,23 @@ pub(crate) struct DoctorArgs {
     pub(crate) json: bool,
 }
 
+const TOP: &str = "Watch the locks that are held or waited for.
+
+Looks each second. The arrow keys or j and k choose a lock, whose waiters are shown below; e ends its hold, after asking; q leaves. Where \
+standard output is not a terminal, it prints the table once.";
+
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// The store, instead of --url
+    pub(crate) url: Option<String>,
+    /// Only names that begin with this
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+    /// Print the table once
+    #[arg(long)]
+    pub(crate) once: bool,
+}
+
 const COMPARE: &str = "Measure stores on what matters for locks, with processes of their own, in turns.
 
 What is measured: lock and unlock with nobody else there; the hand-off between 2 and 8 processes and between 64 tasks; fairness; how soon a waiter \
@@ -174,6 +194,9 @@ pub(crate) struct CompareArgs {
     /// About how long to measure each store; what is of fixed length, such as the end of a lease, comes on top
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) seconds: u64,
+    /// Write a page with plots and tables to this file too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
     pub(crate) json: bool,

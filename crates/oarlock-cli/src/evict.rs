@@ -11,7 +11,9 @@ use crate::output::{clean, print, print_json, say};
 use crate::show::{HolderView, rounded};
 
 pub(crate) async fn evict(args: &EvictArgs, locks: &Locks) -> Result<u8, Failure> {
-    if !args.yes {
+    let evicted = if args.yes {
+        locks.evict(&args.name).await?
+    } else {
         if !io::stdin().is_terminal() {
             return Err(Failure::new(USAGE, "evict asks first, and this is not a terminal: say --yes"));
         }
@@ -19,23 +21,33 @@ pub(crate) async fn evict(args: &EvictArgs, locks: &Locks) -> Result<u8, Failure
         if !confirmed(&args.name, &holder)? {
             return Err(Failure::new(CONFLICT, format!("{:?} was left alone", args.name)));
         }
-        // The answer was about that holder, not about whoever came next while it was being given.
-        let now = locks.inspect(&args.name).await?.holder;
-        if now.is_some_and(|now| now.owner != holder.owner) {
-            return Err(Failure::new(CONFLICT, format!("{:?} has another holder by now: look again", args.name)));
-        }
+        end(&args.name, &holder, locks).await?
+    };
+    answer(args, evicted.as_ref())
+}
+
+/// Ends this holder's hold. Whoever was asked about it answered for that holder, not for one who came next meanwhile.
+pub(crate) async fn end(name: &str, holder: &Holder, locks: &Locks) -> Result<Option<Holder>, Failure> {
+    let now = locks.inspect(name).await?.holder;
+    if now.is_some_and(|now| now.owner != holder.owner) {
+        return Err(Failure::new(CONFLICT, format!("{name:?} has another holder by now: look again")));
     }
-    answer(args, locks.evict(&args.name).await?.as_ref())
+    Ok(locks.evict(name).await?)
 }
 
 fn confirmed(name: &str, holder: &Holder) -> Result<bool, Failure> {
     let mut stderr = io::stderr();
-    let (owner, since) = (clean(&holder.owner.to_string()), rounded(holder.held_for));
-    write!(stderr, "{name:?} is held by {owner} for {since}. End this hold? [y/N] ")?;
+    write!(stderr, "{} [y/N] ", question(name, holder))?;
     stderr.flush()?;
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line)?;
     Ok(matches!(line.trim(), "y" | "Y" | "yes"))
+}
+
+/// What is asked before.
+pub(crate) fn question(name: &str, holder: &Holder) -> String {
+    let (owner, since) = (clean(&holder.owner.to_string()), rounded(holder.held_for));
+    format!("{name:?} is held by {owner} for {since}. End this hold?")
 }
 
 #[derive(Serialize)]

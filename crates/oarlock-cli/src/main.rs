@@ -12,6 +12,7 @@ mod itself;
 mod output;
 mod run;
 mod show;
+mod top;
 
 use std::env;
 use std::process::ExitCode;
@@ -63,6 +64,11 @@ async fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::List(args) => on_locks(settings, None, async |locks| show::list(args, locks).await).await,
         Command::Evict(args) => on_locks(settings, None, async |locks| evict::evict(args, locks).await).await,
         Command::Doctor(args) => on_locks(settings, None, async |locks| show::doctor(args, locks).await).await,
+        Command::Top(args) => {
+            let url = args.url.clone().or_else(|| settings.url.clone());
+            let settings = Settings { url, ..settings.clone() };
+            on_locks(&settings, None, async |locks| top::top(args, locks).await).await
+        }
         Command::Compare(args) => {
             output::trace(settings.verbose);
             compare::compare(args, settings).await

@@ -27,22 +27,27 @@ pub(crate) async fn inspect(args: &InspectArgs, locks: &Locks) -> Result<u8, Fai
 }
 
 pub(crate) async fn list(args: &ListArgs, locks: &Locks) -> Result<u8, Failure> {
-    let mut query = ListQuery { prefix: args.prefix.clone(), ..ListQuery::default() };
-    let mut found = Vec::new();
-    loop {
-        let page = locks.list(&query).await?;
-        found.extend(page.locks);
-        match page.next {
-            Some(next) => query.after = Some(next),
-            None => break,
-        }
-    }
+    let found = all(&args.prefix, locks).await?;
     if args.json {
         print_json(&found.iter().map(LockView::of).collect::<Vec<_>>())?;
     } else {
         print(&table(&found))?;
     }
     Ok(0)
+}
+
+/// All that are held or waited for under a prefix.
+pub(crate) async fn all(prefix: &str, locks: &Locks) -> oarlock::Result<Vec<LockStatus>> {
+    let mut query = ListQuery { prefix: prefix.to_owned(), ..ListQuery::default() };
+    let mut found = Vec::new();
+    loop {
+        let page = locks.list(&query).await?;
+        found.extend(page.locks);
+        match page.next {
+            Some(next) => query.after = Some(next),
+            None => return Ok(found),
+        }
+    }
 }
 
 pub(crate) async fn doctor(args: &DoctorArgs, locks: &Locks) -> Result<u8, Failure> {
@@ -137,7 +142,8 @@ fn millis(duration: Duration) -> u64 {
     duration.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
-fn table(locks: &[LockStatus]) -> String {
+/// Locks as a table, a line each below its head.
+pub(crate) fn table(locks: &[LockStatus]) -> String {
     let mut table = plain_table(&["NAME", "HOLDER", "HOST", "PID", "HELD FOR", "TIME LEFT", "TOKEN", "WAITERS"]);
     for lock in locks {
         let mut row = vec![clean(lock.name.as_str())];

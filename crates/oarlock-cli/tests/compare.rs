@@ -65,8 +65,10 @@ fn assert_nothing_is_left(place: &Place, server: &RedisServer, report: &Value) {
 fn stores_are_measured_and_left_as_they_were() {
     let (place, server) = (Place::new(), RedisServer::start());
     let redis = format!("cache={}", server.url());
-    let output = place.output(&["compare", &place.url(), &redis, "--seconds", "5", "--json"]);
+    let output = place.output(&["compare", &place.url(), &redis, "--seconds", "5", "--json", "--html", "page.html"]);
     assert_eq!(code(output.status), 0, "{output:?}");
+    let page = place.read("page.html");
+    assert!(page.ends_with("</html>\n") && page.contains(">cache</th>") && !page.contains("<script"), "{page}");
     let report = json(&output);
     assert_eq!((&report["complete"], &report["rounds"]), (&Value::Bool(true), &Value::from(3)));
     assert!(report["machine"]["cores"].as_u64() > Some(0) && report["started"].is_string());
@@ -111,9 +113,10 @@ fn interrupted_it_reports_what_it_has() {
         (place.path("locks.db-wal").metadata().is_ok_and(|file| file.len() > 100_000) && !workers.is_empty())
             .then_some(workers)
     });
-    running.signal(Signal::SIGINT);
+    // Not SIGINT, which is ignored by whoever was started in the background.
+    running.signal(Signal::SIGTERM);
     let output = running.output();
-    assert_eq!(code(output.status), 130, "{output:?}");
+    assert_eq!(code(output.status), 143, "{output:?}");
     assert!(workers.iter().all(|worker| !is_alive(worker)), "no worker is left");
     let report = json(&output);
     assert_eq!(report["complete"], false);
@@ -155,6 +158,7 @@ fn what_cannot_be_compared_is_refused() {
         (&["compare", "memory:"], 78, "memory"),
         (&["compare", "sqlite:x.db?prefix=mine"], 78, "prefix"),
         (&["compare", "sqlite:x.db", "--seconds", "0"], 64, "--seconds"),
+        (&["compare", "sqlite:x.db", "--html", "no/page.html"], 71, "no/page.html"),
         (&["compare", "redis://user:hunter2@127.0.0.1:1"], 69, "127.0.0.1:1"),
     ] {
         let output = place.bare(args).output().unwrap();

@@ -81,6 +81,7 @@ impl Store for EtcdStore {
     async fn inject(&self, fault: Fault) -> Result<(), NotOffered> {
         match fault {
             Fault::HoldRequests => self.proxies.iter().for_each(Proxy::hold_c2s),
+            Fault::HoldRequestsOfPresent => self.proxies.iter().for_each(Proxy::hold_c2s_of_present),
             Fault::HoldAnswers => self.proxies.iter().for_each(Proxy::hold_s2c),
             Fault::ReleaseRequests | Fault::ReleaseAnswers => self.proxies.iter().for_each(Proxy::forward),
             Fault::DeleteHold(name) => {

@@ -162,7 +162,8 @@ impl Unit {
             Self::Time if value < 1e6 => format!("{} ms", digits(value / 1e3)),
             Self::Time => format!("{} s", digits(value / 1e6)),
             Self::PerSecond if value < 1e4 => format!("{}/s", digits(value)),
-            Self::PerSecond => format!("{}k/s", digits(value / 1e3)),
+            Self::PerSecond if value < 1e6 => format!("{}k/s", digits(value / 1e3)),
+            Self::PerSecond => format!("{}M/s", digits(value / 1e6)),
             Self::Share => format!("{} %", digits(value * 100.0)),
             Self::Plain => format!("{value:.2}"),
         }

@@ -6,6 +6,7 @@
 
 mod crew;
 mod figures;
+mod html;
 mod progress;
 mod relay;
 mod renewals;
@@ -13,16 +14,19 @@ mod report;
 mod statistics;
 mod steps;
 mod subject;
+mod svg;
 mod table;
 mod worker;
 
+use std::fs::File;
 use std::io::{self, BufRead};
+use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
 use crate::args::{CompareArgs, Settings};
-use crate::exit::{CONFLICT, Failure, SIGNAL, USAGE};
+use crate::exit::{CONFLICT, Failure, OS_ERROR, SIGNAL, USAGE};
 use crate::output::{print, print_json, say};
 use crate::run::Signals;
 use crew::Roster;
@@ -43,6 +47,10 @@ const LEAST_SLICE: Duration = Duration::from_millis(100);
 
 pub(crate) async fn compare(args: &CompareArgs, settings: &Settings) -> Result<u8, Failure> {
     let mut signals = Signals::listen(INTERRUPTIONS)?;
+    if let Some(file) = &args.html {
+        // Told before the measuring, not after.
+        File::options().create(true).append(true).open(file).map_err(|error| cannot_write(file, &error))?;
+    }
     // A user of the store may be allowed names with ours in them alone.
     let prefix = format!("compare-oarlock-{:016x}", rand::random::<u64>());
     let subjects = connect(&urls(args, settings)?, &prefix).await?;
@@ -63,11 +71,18 @@ pub(crate) async fn compare(args: &CompareArgs, settings: &Settings) -> Result<u
     } else {
         print(&table::table(&report))?;
     }
+    if let Some(file) = &args.html {
+        std::fs::write(file, html::page(&report)).map_err(|error| cannot_write(file, &error))?;
+    }
     Ok(match interrupted {
         Some(signal) => SIGNAL + signal as u8,
         None if report.backends.iter().all(report::Backend::is_sound) => 0,
         None => CONFLICT,
     })
+}
+
+fn cannot_write(file: &Path, error: &io::Error) -> Failure {
+    Failure::new(OS_ERROR, format!("cannot write {}: {error}", file.display()))
 }
 
 /// Those of the command line; `-` stands for those on standard input, a line each.

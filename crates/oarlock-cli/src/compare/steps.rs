@@ -15,6 +15,8 @@ use super::worker::{IDLE, Job, RENEWALS, Span, Word, Work, now};
 
 /// The lease of locks whose holder is not killed: no renewal falls into a short round, and a crash of ours is soon over.
 const LEASE: Duration = Duration::from_secs(10);
+/// The lease where many are held, none of which shall be renewed meanwhile; the library's own, which any store gives.
+const LONG_LEASE: Duration = Duration::from_secs(30);
 /// The lease of the holder that is killed, where the store gives one so short.
 const SHORT_LEASE: Duration = Duration::from_secs(2);
 /// How long who waits may take until it stands in line.
@@ -181,8 +183,7 @@ impl Trial<'_> {
     async fn idle(self) -> Result<Found, String> {
         let mut taking = JoinSet::new();
         for number in 0..IDLE {
-            // So long that it is not renewed meanwhile.
-            let mutex = self.subject.locks.mutex(&subject::one_of_many(number)).lease(self.subject.lease(6 * LEASE));
+            let mutex = self.subject.locks.mutex(&subject::one_of_many(number)).lease(self.subject.lease(LONG_LEASE));
             taking.spawn(async move { mutex.wait(PATIENCE).lock().await });
         }
         let held: Result<Vec<LockGuard>, _> = taking.join_all().await.into_iter().collect();
@@ -203,7 +204,7 @@ impl Trial<'_> {
     }
 
     async fn renewals(self) -> Result<Found, String> {
-        let mut worker = self.roster.start(&self.job(Work::Renew { leases: RENEWALS }, 6 * LEASE)).await?;
+        let mut worker = self.roster.start(&self.job(Work::Renew { leases: RENEWALS }, LONG_LEASE)).await?;
         let Word::Figure(micros) = worker.word().await? else { return Err(confused()) };
         Ok(Found { figures: vec![(Measure::RenewalsUs, micros)], ..Found::default() })
     }

@@ -40,7 +40,7 @@ pub(super) type Promise = (&'static str, fn(&Backend) -> String);
 
 pub(super) const PROMISES: [Promise; 6] = [
     ("excludes the processes of", |backend| backend.reaches.clone()),
-    ("first come, first served, with `fair`", |backend| yes_or_no(backend.fair)),
+    ("first come, first served, if asked for", |backend| yes_or_no(backend.fair)),
     ("tells of an eviction at once", |backend| yes_or_no(backend.prompt_loss)),
     ("shortest lease", |backend| Unit::Time.show(backend.min_lease_ms as f64 * 1e3)),
     ("rising fencing tokens", |_| yes_or_no(true)),
