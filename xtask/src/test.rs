@@ -25,6 +25,7 @@ pub(crate) fn run() -> Result<(), String> {
     // The torture's workers and the tests of the program run what is built here.
     cargo(&["test", "--locked", "--workspace"])?;
     cargo(&["test", "--locked", "-p", "lock-core", "--features", "metrics", "--test", "metrics"])?;
+    cargo(&["test", "--locked", "-p", "lock-zookeeper", "--features", "tls,sasl", "--test", "secure"])?;
     let common = ["--minutes", "0.5", "--seed", "7"];
     TORTURED.iter().try_for_each(|store| cargo(&[&["xtask", "torture"], *store, &common].concat()))
 }
