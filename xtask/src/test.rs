@@ -46,6 +46,7 @@ pub(crate) fn run() -> Result<(), String> {
     cargo(&["test", "--locked", "-p", "oarlock", "-p", "oarlock-cli", "--features", "etcd", "etcd"])?;
     cargo(&["test", "--locked", "-p", "lock-etcd", "--features", "tls", "--test", "tls"])?;
     cargo(&["test", "--locked", "--manifest-path", EXAMPLE, "--target-dir", "target"])?;
+    cargo(&["test", "--locked", "-p", "lock-zookeeper", "--features", "tls,sasl", "--test", "secure"])?;
     let common = ["--minutes", "0.5", "--seed", "7"];
     TORTURED.iter().try_for_each(|store| cargo(&[&["xtask", "torture"], *store, &common].concat()))
 }

@@ -59,7 +59,7 @@ impl ZookeeperServers {
         Self::start_with(1, &[])
     }
 
-    /// So many servers, with more lines in their `zoo.cfg`.
+    /// So many servers, with more lines in their `zoo.cfg`, of which those that begin with `-D` are Java's instead.
     pub fn start_with(count: usize, options: &[&str]) -> Self {
         let options: Vec<_> = options.iter().map(ToString::to_string).collect();
         // Another process may take a port between our finding it free and a server's taking it.
@@ -72,7 +72,8 @@ impl ZookeeperServers {
             for (number, links) in links.iter().enumerate() {
                 configure(folder.path(), &ports, links, number, &options);
             }
-            let servers = ports.iter().enumerate().map(|(number, [port, ..])| spawn(folder.path(), number, *port));
+            let spawn = |(number, [port, ..]): (usize, &[u16; 3])| spawn(folder.path(), number, *port, &options);
+            let servers = ports.iter().enumerate().map(spawn);
             let mut servers = Self { servers: servers.collect(), folder, options: options.clone(), links };
             if servers.wait() {
                 return servers;
@@ -146,7 +147,7 @@ impl ZookeeperServers {
     pub fn restart(&mut self, number: usize) {
         let port = self.servers[number].port;
         self.servers[number].kill();
-        self.servers[number] = spawn(self.folder.path(), number, port);
+        self.servers[number] = spawn(self.folder.path(), number, port, &self.options);
         assert!(self.wait(), "ZooKeeper does not start again with {:?}", self.options);
     }
 
@@ -214,7 +215,7 @@ impl torture::Server for Member {
     fn start(&mut self) {
         let mut all = self.all();
         let port = all.servers[self.number].port;
-        all.servers[self.number] = spawn(all.folder.path(), self.number, port);
+        all.servers[self.number] = spawn(all.folder.path(), self.number, port, &all.options);
     }
 }
 
@@ -265,15 +266,18 @@ fn configure(folder: &Path, ports: &[[u16; 3]], links: &[Proxy], number: usize, 
             let _ = writeln!(config, "server.{}=127.0.0.1:{quorum}:{election}", peer + 1);
         }
     }
-    config += &options.join("\n");
+    for line in options.iter().filter(|option| !option.starts_with("-D")) {
+        config += &format!("{line}\n");
+    }
     std::fs::write(home.join("zoo.cfg"), config).expect("a file");
     std::fs::write(home.join("myid"), (number + 1).to_string()).expect("a file");
 }
 
-fn spawn(folder: &Path, number: usize, port: u16) -> Server {
+fn spawn(folder: &Path, number: usize, port: u16, options: &[String]) -> Server {
     let jars: Vec<_> = JARS.iter().map(|jar| format!("/usr/share/java/{jar}.jar")).collect();
     let mut java = Command::new("java");
     java.args(["-Xms32m", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
+    java.args(options.iter().filter(|option| option.starts_with("-D")));
     java.args(["-cp", &jars.join(":"), "org.apache.zookeeper.server.quorum.QuorumPeerMain"]);
     java.arg(home(folder, number).join("zoo.cfg")).current_dir(folder);
     java.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
