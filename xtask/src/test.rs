@@ -3,12 +3,13 @@
 use std::process::Command;
 
 /// Programs (and some files) that the tests need, and the Debian packages that have them.
-const NEEDED: [(&str, &str); 14] = [
+const NEEDED: [(&str, &str); 15] = [
     ("sh", "dash"),
     ("cc", "gcc"),
     ("setsid", "util-linux"),
     ("setpriv", "util-linux"),
     ("/usr/lib/postgresql/15/bin/postgres", "postgresql-15"),
+    ("/usr/sbin/pgbouncer", "pgbouncer"),
     ("/usr/sbin/mariadbd", "mariadb-server-core"),
     ("my_print_defaults", "mariadb-client-core"),
     ("redis-server", "redis-server"),
@@ -21,8 +22,14 @@ const NEEDED: [(&str, &str); 14] = [
 ];
 
 /// What the test command tortures, long enough for many blows; a store that forgets, with what makes it forget.
-const TORTURED: [&[&str]; 4] =
-    [&["sqlite"], &["redis"], &["redis-forgetful", "--faults", "stop,cut,kill-server,restart-server"], &["zookeeper"]];
+const TORTURED: [&[&str]; 6] = [
+    &["sqlite"],
+    &["postgres"],
+    &["mysql"],
+    &["redis"],
+    &["redis-forgetful", "--faults", "stop,cut,kill-server,restart-server"],
+    &["zookeeper"],
+];
 
 pub(crate) fn run() -> Result<(), String> {
     set_up()?;

@@ -1,16 +1,17 @@
 //! `cargo xtask torture BACKEND`: worker processes, random blows at them, their networks and the server, and the oracle over
 //! what they logged.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
 use conformance_tests::torture::{self, Blow, Server, Site, TortureOptions};
-use test_servers::{RedisServer, ZookeeperServers};
+use test_servers::{MariaDbServer, PostgresServer, RedisServer, ZookeeperServers};
 
 /// What to torture, and how.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The backend on a store made for this: `sqlite`, `redis`, `redis-forgetful`, which keeps nothing on disk, or
+    /// The backend on a store made for this: `sqlite`, `postgres`, `mysql`, `redis`, `redis-forgetful`, which keeps nothing on disk, or
     /// `zookeeper`, three of them; or the URL of a store, of which only the clients are struck.
     backend: String,
     /// For how long.
@@ -30,14 +31,19 @@ pub(crate) struct Options {
     faults: Vec<Blow>,
 }
 
+/// A single server, with the URL of whoever reaches it there.
+fn one(server: impl Server, url: fn(SocketAddr) -> String) -> Site {
+    let server: Vec<Box<dyn Server>> = vec![Box::new(server)];
+    Site::of(server, move |addresses| url(addresses[0]))
+}
+
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
-    let redis = |arguments: &[&str]| {
-        let server: Vec<Box<dyn Server>> = vec![Box::new(RedisServer::start_with(arguments))];
-        Site::of(server, |addresses| format!("redis://{}", addresses[0]))
-    };
+    let redis = |arguments: &[&str]| one(RedisServer::start_with(arguments), |address| format!("redis://{address}"));
     let site = match options.backend.as_str() {
         "sqlite" => Site::at(format!("sqlite:{}", folder.path().join("locks.db").display())),
+        "postgres" => one(PostgresServer::start(), PostgresServer::url_at),
+        "mysql" => one(MariaDbServer::start(), |address| format!("mysql://root@{address}/mysql")),
         "redis" => redis(&["--appendonly", "yes", "--appendfsync", "always"]),
         "redis-forgetful" => redis(&[]),
         "zookeeper" => Site::of(ZookeeperServers::start_with(3, &[]).apart(), |addresses| {
@@ -47,7 +53,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         url if url.contains(':') => Site::at(url),
         other => {
             return Err(format!(
-                "{other:?} cannot be tortured: name sqlite, redis, redis-forgetful, zookeeper, or a URL"
+                "{other:?} cannot be tortured: name sqlite, postgres, mysql, redis, redis-forgetful, zookeeper, or a URL"
             ));
         }
     };
