@@ -3,12 +3,13 @@
 use std::process::Command;
 
 /// Programs (and files) that building and testing everything needs, and the Debian packages that have them.
-const NEEDED: [(&str, &str); 19] = [
+const NEEDED: [(&str, &str); 20] = [
     ("sh", "dash"),
     ("cc", "gcc"),
     ("setsid", "util-linux"),
     ("setpriv", "util-linux"),
     ("/usr/lib/postgresql/15/bin/postgres", "postgresql-15"),
+    ("/usr/sbin/pgbouncer", "pgbouncer"),
     ("/usr/sbin/mariadbd", "mariadb-server-core"),
     ("my_print_defaults", "mariadb-client-core"),
     ("redis-server", "redis-server"),
@@ -29,8 +30,10 @@ const NEEDED: [(&str, &str); 19] = [
 const EXAMPLE: &str = "examples/file-lock/Cargo.toml";
 
 /// What the test command tortures, long enough for many blows; a store that forgets, with what makes it forget.
-const TORTURED: [&[&str]; 5] = [
+const TORTURED: [&[&str]; 7] = [
     &["sqlite"],
+    &["postgres"],
+    &["mysql"],
     &["redis"],
     &["redis-forgetful", "--faults", "stop,cut,kill-server,restart-server"],
     &["zookeeper"],

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use conformance_tests::torture::{self, Blow, Server, Site, TortureOptions};
-use test_servers::{EtcdCluster, RedisServer, ZookeeperServers};
+use test_servers::{EtcdCluster, MariaDbServer, PostgresServer, RedisServer, ZookeeperServers};
 
 use crate::test::cargo;
 
@@ -16,7 +16,7 @@ const ETCD_LEASE: Duration = Duration::from_secs(2);
 /// What to torture, and how.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The backend on a store made for this: `sqlite`, `redis`, `redis-forgetful`, which keeps nothing on disk, or
+    /// The backend on a store made for this: `sqlite`, `postgres`, `mysql`, `redis`, `redis-forgetful`, which keeps nothing on disk, or
     /// `zookeeper` or `etcd`, three of them; or the URL of a store, of which only the clients are struck.
     backend: String,
     /// For how long.
@@ -41,14 +41,19 @@ fn hosts(scheme: &str, addresses: &[SocketAddr]) -> String {
     format!("{scheme}://{}", hosts.join(","))
 }
 
+/// A single server, with the URL of whoever reaches it there.
+fn one(server: impl Server, url: fn(SocketAddr) -> String) -> Site {
+    let server: Vec<Box<dyn Server>> = vec![Box::new(server)];
+    Site::of(server, move |addresses| url(addresses[0]))
+}
+
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
-    let redis = |arguments: &[&str]| {
-        let server: Vec<Box<dyn Server>> = vec![Box::new(RedisServer::start_with(arguments))];
-        Site::of(server, |addresses| format!("redis://{}", addresses[0]))
-    };
+    let redis = |arguments: &[&str]| one(RedisServer::start_with(arguments), |address| format!("redis://{address}"));
     let site = match options.backend.as_str() {
         "sqlite" => Site::at(format!("sqlite:{}", folder.path().join("locks.db").display())),
+        "postgres" => one(PostgresServer::start(), PostgresServer::url_at),
+        "mysql" => one(MariaDbServer::start(), |address| format!("mysql://root@{address}/mysql")),
         "redis" => redis(&["--appendonly", "yes", "--appendfsync", "always"]),
         "redis-forgetful" => redis(&[]),
         "zookeeper" => {
@@ -59,7 +64,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         url if url.contains(':') => Site::at(url),
         other => {
             return Err(format!(
-                "{other:?} cannot be tortured: name sqlite, redis, redis-forgetful, zookeeper, etcd, or a URL"
+                "{other:?} cannot be tortured: name sqlite, postgres, mysql, redis, redis-forgetful, zookeeper, etcd, or a URL"
             ));
         }
     };

@@ -69,6 +69,12 @@ fn main() -> ExitCode {
     if wanted("postgres-kept") {
         figures.extend(runtime.block_on(postgres::kept(10_000, second * 30)));
     }
+    if wanted("postgres-waiting") {
+        figures.push(runtime.block_on(postgres::waiting(100, second * 20)));
+    }
+    if wanted("mysql-waiting") {
+        figures.push(runtime.block_on(mysql::waiting(100, second * 20)));
+    }
     if wanted("mysql-uncontended") {
         figures.push(runtime.block_on(mysql::uncontended(9, second)));
     }

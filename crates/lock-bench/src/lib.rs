@@ -18,6 +18,9 @@ pub mod zookeeper;
 
 use std::time::{Duration, Instant};
 
+use lock_core::{Claim, DistributedLock, LockName, OwnerId};
+use tokio::task::JoinSet;
+
 /// Of holds, and of what lies between them, where a run has any.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -96,4 +99,32 @@ async fn middle(during: Duration, mut cycle: impl AsyncFnMut()) -> f64 {
     }
     let at = times.len() / 2;
     times.select_nth_unstable(at).1.as_secs_f64()
+}
+
+/// What each of `count` clients asks in a second, as `asked` counts it, while all wait for a lock that nobody releases.
+async fn idle<L: DistributedLock>(
+    count: usize,
+    during: Duration,
+    connect: impl AsyncFn() -> L,
+    asked: impl AsyncFn() -> f64,
+) -> f64 {
+    /// Until all wait, and no sooner than others may ask.
+    const SETTLED: Duration = Duration::from_secs(10);
+    let claim = |number: usize| {
+        let owner = OwnerId::from_store(&format!("bench@host:1#{number}"));
+        Claim::new(LockName::new("bench").expect("a name"), owner, Duration::from_secs(3600))
+    };
+    let holder = connect().await;
+    holder.try_lock(&claim(count)).await.expect("an answer").expect("free");
+    let mut waiting = JoinSet::new();
+    for number in 0..count {
+        let (client, claim) = (connect().await, claim(number));
+        waiting.spawn(async move { client.lock(&claim).await });
+    }
+    tokio::time::sleep(SETTLED).await;
+    let (before, start) = (asked().await, Instant::now());
+    tokio::time::sleep(during).await;
+    let rate = (asked().await - before) / start.elapsed().as_secs_f64();
+    assert!(waiting.try_join_next().is_none(), "all of them wait");
+    rate / count as f64
 }

@@ -10,7 +10,7 @@ use sqlx::{Connection, MySqlConnection, Row};
 use test_servers::MariaDbServer;
 
 use crate::contended::{Load, run};
-use crate::{Figure, PAUSE, middle};
+use crate::{Figure, PAUSE, idle, middle};
 
 /// Long enough for any run.
 const LEASE: Duration = Duration::from_secs(60);
@@ -71,6 +71,14 @@ pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [F
         Figure::at_least("mariadb: 8 processes, 2 ms holds and pauses / flock", rates, 0.55),
         Figure::at_most("mariadb: 8 processes, statements per acquisition", statements, 8.0),
     ]
+}
+
+/// `count` clients, as of so many processes, that wait for one lock which nobody releases: what each of them asks in a second.
+pub async fn waiting(count: usize, during: Duration) -> Figure {
+    let server = MariaDbServer::start_with(&["--max-connections=300"]);
+    let connect = async || MySqlLock::connect(&server.url(), "bench").await.expect("a server");
+    let rate = idle(count, during, connect, async || executed(&server).await as f64).await;
+    Figure::at_most(format!("mariadb: statements a second of each of {count} waiters"), vec![rate], 2.0)
 }
 
 /// How many prepared statements were executed, which all of ours are.

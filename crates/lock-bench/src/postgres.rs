@@ -11,7 +11,7 @@ use sqlx::{Connection, PgConnection};
 use test_servers::PostgresServer;
 
 use crate::contended::{Load, run};
-use crate::{Figure, PAUSE, middle};
+use crate::{Figure, PAUSE, idle, middle};
 
 /// Long enough for any run.
 const LEASE: Duration = Duration::from_secs(60);
@@ -83,6 +83,15 @@ pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [F
         Figure::at_most("postgres: 8 processes, statements per acquisition", statements, 3.0),
         Figure::at_least("postgres: 8 processes, fairness", fairness, 0.99),
     ]
+}
+
+/// `count` clients, as of so many processes, that wait for one lock which nobody releases: what each of them asks in a second, which is to be
+/// no more than that it lives, every five seconds.
+pub async fn waiting(count: usize, during: Duration) -> Figure {
+    let server = PostgresServer::start_with(&["track_functions=all", "max_connections=300"]);
+    let connect = async || PostgresLock::connect(&server.url(), "bench").await.expect("a server");
+    let rate = idle(count, during, connect, async || calls(&server).await as f64).await;
+    Figure::at_most(format!("postgres: statements a second of each of {count} waiters"), vec![rate], 0.21)
 }
 
 /// How many statements there were: each of ours that does anything calls one of these once.

@@ -3,7 +3,7 @@
 //! - The feature `sqlite` (on by default) brings `SqliteLock`: a file that the processes of one host share, without any server.
 //! - The feature `postgres` (on by default) brings `PostgresLock`: a PostgreSQL database, for every host that reaches it.
 //! - The feature `mysql` (on by default) brings `MySqlLock`: the same in MySQL or MariaDB.
-//! - The feature `tls` protects the connections to servers.
+//! - The feature `tls` (on by default) protects the connections to servers.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]

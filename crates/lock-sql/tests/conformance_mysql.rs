@@ -1,5 +1,7 @@
-//! The suite on a real MariaDB server, behind a proxy.
+//! The suite behind a proxy, on a MariaDB server of each case's own; or on the MySQL or MariaDB server that `OARLOCK_TEST_MYSQL_URL` names,
+//! in tables of each case's own.
 
+use std::net::ToSocketAddrs;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -7,7 +9,7 @@ use async_trait::async_trait;
 use conformance_tests::{Fault, Harness, NotOffered, Store};
 use lock_core::{DistributedLock, LockName, Registry};
 use lock_sql::{MySqlFactory, MySqlLock, ServerOptions};
-use sqlx::{Connection, MySqlConnection};
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
 use test_servers::{MariaDbServer, Proxy};
 
 conformance_tests::suite!(MySqlHarness);
@@ -30,34 +32,51 @@ impl Harness for MySqlHarness {
     }
 
     async fn store(&self) -> Box<dyn Store> {
-        let server = MariaDbServer::start();
-        let proxy = Proxy::new(server.address());
-        Box::new(MySqlStore { proxy, server: Mutex::new(server) })
+        Box::new(match std::env::var("OARLOCK_TEST_MYSQL_URL") {
+            Ok(url) => MySqlStore::of(&url, format!("t{:016x}", rand::random::<u64>()), None),
+            Err(_) => {
+                let server = MariaDbServer::start();
+                MySqlStore::of(&server.url(), "oarlock".to_owned(), Some(server))
+            }
+        })
     }
 }
 
 struct MySqlStore {
     proxy: Proxy,
-    server: Mutex<MariaDbServer>,
+    /// Past the proxy.
+    direct: String,
+    /// Through it.
+    proxied: String,
+    /// What the names of the tables begin with.
+    table: String,
+    /// Where it is the case's own.
+    server: Mutex<Option<MariaDbServer>>,
 }
 
 impl MySqlStore {
-    /// Through the proxy.
-    fn server_url(&self) -> String {
-        format!("mysql://root@{}/mysql", self.proxy.address())
-    }
-
-    fn url_past_the_proxy(&self) -> String {
-        self.server.lock().unwrap().url()
+    fn of(url: &str, table: String, server: Option<MariaDbServer>) -> Self {
+        // From the user to the slash before the database.
+        let (login, rest) =
+            url.rsplit_once('@').expect("OARLOCK_TEST_MYSQL_URL is mysql://user:password@host:port/database");
+        let (host, database) = rest.split_once('/').expect("OARLOCK_TEST_MYSQL_URL names a database");
+        let address = host.to_socket_addrs().ok().and_then(|mut found| found.next());
+        let proxy = Proxy::new(address.expect("OARLOCK_TEST_MYSQL_URL names a host and a port"));
+        let proxied = format!("{login}@{}/{database}", proxy.address());
+        Self { proxy, direct: url.to_owned(), proxied, table, server: Mutex::new(server) }
     }
 
     /// Past the proxy, by a connection that knows nothing of locks.
     async fn raw(&self) -> MySqlConnection {
-        MySqlConnection::connect(&self.url_past_the_proxy()).await.unwrap()
+        MySqlConnection::connect(&self.direct).await.unwrap()
     }
 
-    async fn change(&self, name: &LockName, statement: &'static str, number: i64) {
-        let query = sqlx::query(statement).bind(format!("oarlock/{name}")).bind(number);
+    fn statement(&self, text: &str) -> AssertSqlSafe<String> {
+        AssertSqlSafe(text.replace("{t}", &self.table))
+    }
+
+    async fn change(&self, name: &LockName, statement: &str, number: i64) {
+        let query = sqlx::query(self.statement(statement)).bind(format!("oarlock/{name}")).bind(number);
         let changed = query.execute(&mut self.raw().await).await.unwrap();
         assert_eq!(changed.rows_affected(), 1, "{statement}");
     }
@@ -66,12 +85,13 @@ impl MySqlStore {
 #[async_trait]
 impl Store for MySqlStore {
     async fn connect(&self) -> Arc<dyn DistributedLock> {
-        let options = ServerOptions::new(&self.server_url()).unwrap().timeout(PATIENCE);
+        let options = ServerOptions::new(&self.proxied).unwrap().timeout(PATIENCE);
+        let options = options.table(&self.table).unwrap();
         Arc::new(MySqlLock::with(options).await.unwrap())
     }
 
     fn url(&self) -> Option<String> {
-        Some(format!("{}?timeout={}s", self.server_url(), PATIENCE.as_secs()))
+        Some(format!("{}?timeout={}s&table={}", self.proxied, PATIENCE.as_secs(), self.table))
     }
 
     fn url_of_nothing(&self) -> Option<String> {
@@ -80,7 +100,7 @@ impl Store for MySqlStore {
     }
 
     async fn raw_holder(&self, name: &LockName) -> Option<String> {
-        let query = sqlx::query_scalar("SELECT owner FROM oarlock_lock WHERE name = ?");
+        let query = sqlx::query_scalar(self.statement("SELECT owner FROM {t}_lock WHERE name = ?"));
         let owner: Option<Option<Vec<u8>>> =
             query.bind(format!("oarlock/{name}")).fetch_optional(&mut self.raw().await).await.unwrap();
         owner.flatten().map(|owner| String::from_utf8(owner).unwrap())
@@ -92,19 +112,22 @@ impl Store for MySqlStore {
             Fault::HoldRequestsOfPresent => self.proxy.hold_c2s_of_present(),
             Fault::HoldAnswers => self.proxy.hold_s2c(),
             Fault::ReleaseRequests | Fault::ReleaseAnswers => self.proxy.forward(),
-            Fault::Restart => tokio::task::block_in_place(|| self.server.lock().unwrap().restart()),
-            Fault::DeleteHold(name) => self.change(&name, "DELETE FROM oarlock_lock WHERE name = ? AND ? = 0", 0).await,
+            Fault::Restart => match self.server.lock().unwrap().as_mut() {
+                Some(server) => tokio::task::block_in_place(|| server.restart()),
+                None => return Err(NotOffered),
+            },
+            Fault::DeleteHold(name) => self.change(&name, "DELETE FROM {t}_lock WHERE name = ? AND ? = 0", 0).await,
             Fault::RaiseToken(name, above) => {
-                let raise = sqlx::query("UPDATE oarlock_lock SET token = ? WHERE name = ?").bind(above);
+                let raise = sqlx::query(self.statement("UPDATE {t}_lock SET token = ? WHERE name = ?")).bind(above);
                 raise.bind(format!("oarlock/{name}")).execute(&mut self.raw().await).await.unwrap();
             }
             // A token that no grant can be above.
             Fault::PutForeign(name) => {
-                self.change(&name, "INSERT INTO oarlock_lock VALUES (?, NULL, ?, -1, -1, -1, 0, 0)", i64::MAX).await;
+                self.change(&name, "INSERT INTO {t}_lock VALUES (?, NULL, ?, -1, -1, -1, 0, 0)", i64::MAX).await;
             }
             Fault::ReplaceStore => {
-                for empty in ["DELETE FROM oarlock_lock", "DELETE FROM oarlock_waiter", "DELETE FROM oarlock_gone"] {
-                    sqlx::query(empty).execute(&mut self.raw().await).await.unwrap();
+                for empty in ["DELETE FROM {t}_lock", "DELETE FROM {t}_waiter", "DELETE FROM {t}_gone"] {
+                    sqlx::query(self.statement(empty)).execute(&mut self.raw().await).await.unwrap();
                 }
             }
             _ => return Err(NotOffered),

@@ -1,21 +1,15 @@
 //! What the suite cannot see on MariaDB: sessions that are ended, rows that others keep, time zones, rights.
 
+mod common;
+
+use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Claim, Config, DistributedLock, ErrorKind, ListQuery, LockName, OwnerId, Registry, Renewal, Unlocked};
+use common::{BOUND, LONG, claim, granted, in_background, lasting, renewed};
+use lock_core::{Config, DistributedLock, ErrorKind, ListQuery, LockName, Registry, Renewal, Unlocked};
 use lock_sql::{MySqlFactory, MySqlLock, ServerOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, Row};
 use test_servers::MariaDbServer;
-
-/// Never over while a test runs.
-const LONG: Duration = Duration::from_secs(300);
-
-/// For what needs no lease's end.
-const BOUND: Duration = Duration::from_secs(20);
-
-fn claim(name: &str, owner: &str) -> Claim {
-    Claim::new(LockName::new(name).unwrap(), OwnerId::from_store(owner), LONG)
-}
 
 async fn client(server: &MariaDbServer) -> MySqlLock {
     let options = ServerOptions::new(&server.url()).unwrap().timeout(Duration::from_secs(6));
@@ -78,6 +72,100 @@ async fn a_row_that_another_transaction_keeps() {
     assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{error}");
     transaction.rollback().await.unwrap();
     assert!(matches!(lock.unlock(&claim("x", "holder")).await, Ok(Unlocked::Released)));
+}
+
+/// 79. The server ends every session: what is asked next goes over new ones.
+#[tokio::test]
+async fn sessions_that_are_killed() {
+    let server = MariaDbServer::start();
+    let lock = Arc::new(client(&server).await);
+    let held = claim("x", "holder");
+    lock.try_lock(&held).await.unwrap().unwrap();
+    let waiting = in_background(&lock, &claim("x", "next"));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    run(&server, "CREATE USER killer; GRANT ALL ON *.* TO killer").await;
+    let killer = server.url().replace("root", "killer");
+    MySqlConnection::connect(&killer).await.unwrap().execute("KILL USER root").await.unwrap();
+    assert!(matches!(renewed(&*lock, &held).await, Renewal::Held { .. }));
+    assert_eq!(lock.unlock(&held).await.unwrap(), Unlocked::Released);
+    granted(waiting).await;
+}
+
+/// 79. A renewal of two locks and another transaction wait for each other: the server undoes the renewal, which is asked for again.
+#[tokio::test]
+async fn a_deadlock_is_asked_again() {
+    let server = MariaDbServer::start();
+    let lock = Arc::new(client(&server).await);
+    let both = [claim("x", "holder"), claim("y", "holder of y")];
+    for claim in &both {
+        lock.try_lock(claim).await.unwrap().unwrap();
+    }
+    run(&server, "CREATE TABLE weight (number INT) ENGINE=InnoDB").await;
+    let mut other = MySqlConnection::connect(&server.url()).await.unwrap();
+    let mut transaction = other.begin().await.unwrap();
+    // The one that changed less is undone.
+    transaction.execute("INSERT INTO weight SELECT seq FROM seq_1_to_1000").await.unwrap();
+    transaction.execute("SELECT * FROM oarlock_lock WHERE name = 'oarlock/y' FOR UPDATE").await.unwrap();
+    let renewing = tokio::spawn({
+        let (lock, both) = (Arc::clone(&lock), both.clone());
+        async move { lock.renew(&both).await }
+    });
+    let waits = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
+    let mut raw = MySqlConnection::connect(&server.url()).await.unwrap();
+    common::until("the renewal waits", async || {
+        sqlx::query_scalar::<_, i64>(waits).fetch_one(&mut raw).await.unwrap() == 1
+    })
+    .await;
+    transaction.execute("SELECT * FROM oarlock_lock WHERE name = 'oarlock/x' FOR UPDATE").await.unwrap();
+    transaction.commit().await.unwrap();
+    let row = raw.fetch_one("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'").await.unwrap();
+    assert_eq!(row.get::<&str, _>(1), "1");
+    for renewal in common::soon("the renewals", renewing).await.unwrap() {
+        assert!(matches!(renewal, Ok(Renewal::Held { .. })));
+    }
+}
+
+/// 87. Another transaction keeps the row of a lock that is over for longer than the server lets a statement wait: once it ends, the
+/// lock is granted, and is held for as long as was promised.
+#[tokio::test]
+async fn db_now_while_waiting() {
+    let server = MariaDbServer::start();
+    let lock = Arc::new(client(&server).await);
+    let short = Duration::from_millis(500);
+    lock.try_lock(&lasting("x", "first", short)).await.unwrap().unwrap();
+    tokio::time::sleep(short).await;
+    let mut other = MySqlConnection::connect(&server.url()).await.unwrap();
+    let mut transaction = other.begin().await.unwrap();
+    transaction.execute("SELECT * FROM oarlock_lock WHERE name = 'oarlock/x' FOR UPDATE").await.unwrap();
+    let waiting = in_background(&lock, &claim("x", "second"));
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    transaction.rollback().await.unwrap();
+    let granted = granted(waiting).await;
+    let left = lock.inspect(&LockName::new("x").unwrap()).await.unwrap().holder.unwrap().remaining;
+    assert!(granted.valid_until <= lock.clock().now() + left + Duration::from_millis(1));
+    assert!(left > LONG * 9 / 10);
+}
+
+/// 83. The server's clock is set forward by an hour: leases are over, their holders are told, and tokens rise. It is set back: who
+/// holds and renews goes on to hold, and a hold whose holder is gone lasts a lease longer, not hours.
+#[tokio::test]
+async fn server_wall_plus_minus_1h() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let (server, clock) = MariaDbServer::start_with_clock();
+    let lock = Arc::new(client(&server).await);
+    let held = claim("x", "holder");
+    let first = lock.try_lock(&held).await.unwrap().unwrap();
+    clock.ahead(HOUR);
+    assert_eq!(renewed(&*lock, &held).await, Renewal::NotHeld);
+    let next = lock.try_lock(&claim("x", "next")).await.unwrap().unwrap();
+    assert!(next.token > first.token);
+    let gone = lock.try_lock(&lasting("y", "dead", Duration::from_secs(1))).await.unwrap().unwrap();
+    clock.behind(HOUR);
+    assert!(matches!(renewed(&*lock, &claim("x", "next")).await, Renewal::Held { .. }));
+    assert!(lock.try_lock(&claim("y", "early")).await.unwrap().is_none(), "its holder may live");
+    assert!(granted(in_background(&lock, &claim("y", "after"))).await.token > gone.token);
+    assert_eq!(lock.unlock(&claim("x", "next")).await.unwrap(), Unlocked::Released);
+    assert!(lock.try_lock(&claim("x", "last")).await.unwrap().unwrap().token > next.token);
 }
 
 /// Sessions in other time zones make no difference.

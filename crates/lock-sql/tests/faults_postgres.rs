@@ -1,32 +1,18 @@
-//! What the suite cannot see on PostgreSQL: sessions that are ended, commits that hang, clocks, rights, poolers, how much is asked.
+//! What the suite cannot see on PostgreSQL: sessions that are ended, commits that hang, rights, how much is asked.
+
+mod common;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{
-    Claim, Config, DistributedLock, ErrorKind, Grant, LockName, OwnerId, Registry, Renewal, Result, Unlocked,
-};
+use common::{BOUND, LONG, claim, granted, in_background, in_line, lasting, until};
+use lock_core::{Config, DistributedLock, ErrorKind, LockName, Registry, Renewal, Unlocked};
 use lock_sql::{PostgresFactory, PostgresLock, ServerOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use test_servers::{PostgresServer, Proxy};
-use tokio::task::JoinHandle;
-
-/// Never over while a test runs.
-const LONG: Duration = Duration::from_secs(300);
-
-/// For what needs no lease's end.
-const BOUND: Duration = Duration::from_secs(20);
 
 /// Ends every session of ours.
 const ENDED: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'oarlock'";
-
-fn claim(name: &str, owner: &str) -> Claim {
-    Claim::new(LockName::new(name).unwrap(), OwnerId::from_store(owner), LONG)
-}
-
-fn lasting(name: &str, owner: &str, lease: Duration) -> Claim {
-    Claim::new(LockName::new(name).unwrap(), OwnerId::from_store(owner), lease)
-}
 
 async fn client(server: &PostgresServer) -> Arc<PostgresLock> {
     Arc::new(PostgresLock::connect(&server.url(), "oarlock").await.unwrap())
@@ -44,28 +30,6 @@ async fn number(server: &PostgresServer, query: &'static str) -> i64 {
     sqlx::query_scalar(query).fetch_one(&mut raw(server).await).await.unwrap()
 }
 
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let waiting = async {
-        while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(BOUND, waiting).await.unwrap_or_else(|_| panic!("not within {BOUND:?}: {what}"));
-}
-
-async fn in_line(lock: &PostgresLock, name: &str) -> usize {
-    lock.inspect(&LockName::new(name).unwrap()).await.unwrap().waiters.len()
-}
-
-fn in_background(lock: &Arc<PostgresLock>, claim: &Claim) -> JoinHandle<Result<Grant>> {
-    let (lock, claim) = (Arc::clone(lock), claim.clone());
-    tokio::spawn(async move { lock.lock(&claim).await })
-}
-
-async fn granted(waiting: JoinHandle<Result<Grant>>) -> Grant {
-    tokio::time::timeout(BOUND, waiting).await.unwrap().unwrap().unwrap()
-}
-
 /// The server ends every session, that which listens too: holds last, and those in line keep their places.
 #[tokio::test]
 async fn sessions_that_are_ended_cost_nothing() {
@@ -74,13 +38,13 @@ async fn sessions_that_are_ended_cost_nothing() {
     let first = claim("x", "first");
     one.try_lock(&first).await.unwrap().unwrap();
     let second = in_background(&other, &claim("x", "second"));
-    until("the second in line", async || in_line(&one, "x").await == 1).await;
+    until("the second in line", async || in_line(&*one, "x").await == 1).await;
     let third = in_background(&one, &claim("x", "third"));
-    until("the third in line", async || in_line(&one, "x").await == 2).await;
+    until("the third in line", async || in_line(&*one, "x").await == 2).await;
     let before = number(&server, "SELECT count(*) FROM oarlock_client").await;
     run(&server, ENDED).await;
     until("both clients listen anew", async || {
-        number(&server, "SELECT count(*) FROM oarlock_client").await == before + 2 && in_line(&one, "x").await == 2
+        number(&server, "SELECT count(*) FROM oarlock_client").await == before + 2 && in_line(&*one, "x").await == 2
     })
     .await;
     assert_eq!(one.unlock(&first).await.unwrap(), Unlocked::Released);
@@ -100,7 +64,7 @@ async fn a_restart_is_no_loss() {
     let answer = one.renew(std::slice::from_ref(&held)).await.pop().unwrap().unwrap();
     assert!(matches!(answer, Renewal::Held { .. }));
     let waiting = in_background(&other, &claim("x", "waiter"));
-    until("the waiter in line", async || in_line(&one, "x").await == 1).await;
+    until("the waiter in line", async || in_line(&*one, "x").await == 1).await;
     assert_eq!(one.unlock(&held).await.unwrap(), Unlocked::Released);
     granted(waiting).await;
 }
@@ -109,7 +73,7 @@ async fn a_restart_is_no_loss() {
 #[tokio::test]
 async fn a_commit_that_hangs_is_unknown_and_undone() {
     let server = PostgresServer::start();
-    let options = ServerOptions::new(&server.url()).unwrap().timeout(Duration::from_millis(500));
+    let options = ServerOptions::new(&server.url()).unwrap();
     let lock = PostgresLock::with(options).await.unwrap();
     let mut admin = raw(&server).await;
     for statement in ["ALTER SYSTEM SET synchronous_standby_names = 'nobody'", "SELECT pg_reload_conf()"] {
@@ -136,12 +100,12 @@ async fn a_commit_that_hangs_is_unknown_and_undone() {
 #[tokio::test]
 async fn a_paused_server_is_an_error_in_time() {
     let server = PostgresServer::start();
-    let options = ServerOptions::new(&server.url()).unwrap().timeout(Duration::from_millis(300));
+    let options = ServerOptions::new(&server.url()).unwrap();
     let lock = Arc::new(PostgresLock::with(options).await.unwrap());
     let held = claim("x", "holder");
     lock.try_lock(&held).await.unwrap().unwrap();
     let waiting = in_background(&lock, &claim("x", "waiter"));
-    until("the waiter in line", async || in_line(&lock, "x").await == 1).await;
+    until("the waiter in line", async || in_line(&*lock, "x").await == 1).await;
     server.pause();
     let waited = tokio::time::timeout(BOUND, waiting).await.unwrap().unwrap().unwrap_err();
     assert_eq!(waited.kind(), ErrorKind::Unknown, "{waited}");
@@ -162,7 +126,7 @@ async fn a_grant_whose_notification_was_lost_is_found() {
     let first = claim("x", "first");
     one.try_lock(&first).await.unwrap().unwrap();
     let waiting = in_background(&other, &claim("x", "second"));
-    until("the second in line", async || in_line(&one, "x").await == 1).await;
+    until("the second in line", async || in_line(&*one, "x").await == 1).await;
     proxy.hold_s2c();
     one.unlock(&first).await.unwrap();
     let holder = one.inspect(&first.name).await.unwrap().holder.unwrap();
@@ -171,38 +135,6 @@ async fn a_grant_whose_notification_was_lost_is_found() {
     proxy.forward();
     assert!(granted(waiting).await.valid_until <= other.clock().now() + LONG);
     assert_eq!(other.unlock(&claim("x", "second")).await.unwrap(), Unlocked::Released);
-}
-
-/// The server's clock goes back by an hour: a hold whose holder is gone lasts a lease longer, not an hour; and one that is renewed
-/// stays. It goes forward: the hold is over, and its holder is told.
-#[tokio::test]
-async fn the_servers_clock_is_set() {
-    const LEASE: Duration = Duration::from_millis(800);
-    let server = PostgresServer::start();
-    let lock = client(&server).await;
-    let shift = async |by: i64| {
-        let shifted = format!("UPDATE oarlock_lock SET expires_us = expires_us + {by}, since_us = since_us + {by}");
-        run(&server, &shifted).await;
-    };
-    const HOUR: i64 = 3_600_000_000;
-    let held = lasting("x", "holder", LEASE);
-    lock.try_lock(&held).await.unwrap().unwrap();
-    shift(HOUR).await;
-    let waiting = in_background(&lock, &claim("x", "next"));
-    let answer = lock.renew(std::slice::from_ref(&held)).await.pop().unwrap().unwrap();
-    assert!(matches!(answer, Renewal::Held { .. }));
-    granted(waiting).await;
-    lock.unlock(&claim("x", "next")).await.unwrap();
-
-    let before = lock.try_lock(&lasting("y", "dead", LEASE)).await.unwrap().unwrap();
-    shift(HOUR).await;
-    assert!(lock.try_lock(&claim("y", "early")).await.unwrap().is_none(), "its holder may live");
-    assert!(granted(in_background(&lock, &claim("y", "next"))).await.token > before.token);
-
-    let held = claim("z", "holder");
-    lock.try_lock(&held).await.unwrap().unwrap();
-    shift(-HOUR).await;
-    assert_eq!(lock.renew(std::slice::from_ref(&held)).await.pop().unwrap().unwrap(), Renewal::NotHeld);
 }
 
 /// Another transaction keeps a lock's row: a try is an error in bounded time, which other locks do not feel. Does it end in time,
@@ -250,7 +182,7 @@ async fn what_is_full_or_read_only_says_so() {
     assert!(error.to_string().contains("max_connections"), "{error}");
 
     let server = PostgresServer::start();
-    let options = ServerOptions::new(&server.url()).unwrap().timeout(Duration::from_millis(500)).connections(1);
+    let options = ServerOptions::new(&server.url()).unwrap().connections(1);
     let lock = Arc::new(PostgresLock::with(options).await.unwrap());
     lock.try_lock(&claim("x", "first")).await.unwrap().unwrap();
     server.pause();
@@ -289,7 +221,7 @@ async fn settings_of_the_session_make_no_difference() {
     one.try_lock(&held).await.unwrap().unwrap();
     assert!(other.try_lock(&claim("x", "other")).await.unwrap().is_none());
     let waiting = in_background(&other, &claim("x", "other"));
-    until("the waiter in line", async || in_line(&one, "x").await == 1).await;
+    until("the waiter in line", async || in_line(&*one, "x").await == 1).await;
     one.unlock(&held).await.unwrap();
     granted(waiting).await;
 }
@@ -346,26 +278,6 @@ async fn the_tables_are_made_once() {
     }
 }
 
-/// Over connections that are lent for a transaction, without anything that lasts on one.
-#[tokio::test]
-async fn nothing_is_kept_on_a_connection_of_a_pooler() {
-    let server = PostgresServer::start();
-    let pooled = async || {
-        let options = ServerOptions::new(&server.url()).unwrap().pooler(true);
-        Arc::new(PostgresLock::with(options).await.unwrap())
-    };
-    let (one, other) = (pooled().await, pooled().await);
-    let held = claim("x", "holder");
-    one.try_lock(&held).await.unwrap().unwrap();
-    assert!(other.try_lock(&claim("x", "other")).await.unwrap().is_none());
-    let waiting = in_background(&other, &claim("x", "other"));
-    until("the waiter in line", async || in_line(&one, "x").await == 1).await;
-    assert_eq!(number(&server, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").await, 0);
-    one.unlock(&held).await.unwrap();
-    granted(waiting).await;
-    assert!(one.doctor().await.unwrap().iter().any(|finding| finding.setting.contains("pooler")));
-}
-
 /// A runtime ends while somebody waits, and another client's futures are dropped where there is none: no panic.
 #[test]
 fn a_runtime_that_ends_while_somebody_waits() {
@@ -379,7 +291,7 @@ fn a_runtime_that_ends_while_somebody_waits() {
             let lock = client(&server).await;
             lock.try_lock(&claim("x", "holder")).await.unwrap().unwrap();
             drop(in_background(&lock, &claim("x", "waiter")));
-            until("the waiter in line", async || in_line(&lock, "x").await == 1).await;
+            until("the waiter in line", async || in_line(&*lock, "x").await == 1).await;
             let (again, behind) = (Arc::clone(&lock), claim("x", "behind"));
             let mut kept = Box::pin(async move { again.lock(&behind).await });
             let waits = tokio::time::timeout(Duration::from_millis(100), &mut kept).await;
@@ -425,7 +337,7 @@ async fn waiting_costs_little() {
             })
         })
         .collect();
-    until("all in line", async || in_line(&holder, "x").await == WAITERS).await;
+    until("all in line", async || in_line(&*holder, "x").await == WAITERS).await;
     assert!(number(&server, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'oarlock'").await <= 2 * 9);
     let base = commits().await;
     holder.unlock(&held).await.unwrap();

@@ -5,10 +5,15 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use conformance_tests::torture;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use crate::process::{Disk, PATIENCE, Process, copy_of_initial, folder, free_port, unprivileged};
+use crate::process::{Disk, PATIENCE, Process, certified, copy_of_initial, folder, free_port, unprivileged};
+use crate::{Authority, Certificate, ServerClock};
+
+/// Keeps commits over a kill, though not over the host's end.
+const QUICK: &str = "--innodb-flush-log-at-trx-commit=2";
 
 /// A `mariadbd` process. Dropping it kills it and removes its files.
 #[derive(Debug)]
@@ -18,6 +23,7 @@ pub struct MariaDbServer {
     folder: TempDir,
     port: u16,
     arguments: Vec<String>,
+    environment: Vec<(&'static str, PathBuf)>,
 }
 
 impl MariaDbServer {
@@ -28,23 +34,37 @@ impl MariaDbServer {
 
     /// The same with more arguments, such as `--max-connections=6`.
     pub fn start_with(arguments: &[&str]) -> Self {
-        Self::start_on(Disk::Memory, &[&["--innodb-flush-log-at-trx-commit=2"], arguments].concat())
+        let arguments = arguments.iter().map(ToString::to_string).collect();
+        Self::start_in(folder(Disk::Memory), [vec![QUICK.to_owned()], arguments].concat(), Vec::new())
     }
 
     /// A server that writes each commit to the disk, for who measures.
     pub fn start_durable() -> Self {
-        Self::start_on(Disk::Real, &[])
+        Self::start_in(folder(Disk::Real), Vec::new(), Vec::new())
     }
 
-    fn start_on(disk: Disk, arguments: &[&str]) -> Self {
-        let folder = folder(disk);
+    /// A server that has TLS too, under this certificate.
+    pub fn start_tls(authority: &Authority, own: &Certificate) -> Self {
+        let folder = folder(Disk::Memory);
+        let [certificate, key, ca] = certified(folder.path(), authority, own).map(|file| file.display().to_string());
+        let tls = [format!("--ssl-cert={certificate}"), format!("--ssl-key={key}"), format!("--ssl-ca={ca}")];
+        Self::start_in(folder, [vec![QUICK.to_owned()], tls.into()].concat(), Vec::new())
+    }
+
+    /// A server, and its clock.
+    pub fn start_with_clock() -> (Self, ServerClock) {
+        let folder = folder(Disk::Memory);
+        let clock = ServerClock::new(folder.path());
+        (Self::start_in(folder, vec![QUICK.to_owned()], clock.environment().into()), clock)
+    }
+
+    fn start_in(folder: TempDir, arguments: Vec<String>, environment: Vec<(&'static str, PathBuf)>) -> Self {
         copy_of_initial("mariadb", initialise, &folder.path().join("data"));
-        let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
         // Another process may take a port between our finding it free and the server's taking it.
         for _ in 0..20 {
             let port = free_port();
-            if let Some(process) = spawn(folder.path(), port, &arguments) {
-                return Self { process, folder, port, arguments };
+            if let Some(process) = spawn(folder.path(), port, &arguments, &environment) {
+                return Self { process, folder, port, arguments, environment };
             }
         }
         panic!("mariadbd does not start");
@@ -83,8 +103,42 @@ impl MariaDbServer {
     /// `kill -9`, and a new process on the same port and files.
     pub fn restart(&mut self) {
         self.kill();
-        self.process =
-            spawn(self.folder.path(), self.port, &self.arguments).expect("mariadbd starts again on its own files");
+        self.start_again();
+    }
+
+    fn start_again(&mut self) {
+        let started = spawn(self.folder.path(), self.port, &self.arguments, &self.environment);
+        self.process = started.expect("mariadbd starts again on its own files");
+    }
+}
+
+impl torture::Server for MariaDbServer {
+    fn address(&self) -> SocketAddr {
+        self.address()
+    }
+
+    fn keeps(&self) -> bool {
+        true
+    }
+
+    fn pause(&mut self) {
+        MariaDbServer::pause(self);
+    }
+
+    fn resume(&mut self) {
+        MariaDbServer::resume(self);
+    }
+
+    fn kill(&mut self) {
+        self.kill();
+    }
+
+    fn shut_down(&mut self) {
+        self.process.shut_down(Signal::SIGTERM);
+    }
+
+    fn start(&mut self) {
+        self.start_again();
     }
 }
 
@@ -100,7 +154,7 @@ fn initialise(data: &Path) {
     assert!(done.expect("install Debian's package mariadb-server-core").success(), "mariadb-install-db fails");
 }
 
-fn spawn(folder: &Path, port: u16, arguments: &[String]) -> Option<Process> {
+fn spawn(folder: &Path, port: u16, arguments: &[String], environment: &[(&str, PathBuf)]) -> Option<Process> {
     let mut mariadbd = unprivileged(Path::new("/usr/sbin/mariadbd"));
     mariadbd.arg("--no-defaults").arg(format!("--datadir={}", folder.join("data").display()));
     mariadbd.arg(format!("--socket={}", socket(folder).display())).arg(format!("--port={port}"));
@@ -109,7 +163,7 @@ fn spawn(folder: &Path, port: u16, arguments: &[String]) -> Option<Process> {
     mariadbd.args(["--innodb-data-file-path=ibdata1:4M:autoextend", "--performance-schema=OFF", "--skip-log-bin"]);
     // A server that starts removes what it takes for temporary tables of its former self, and would those of another.
     mariadbd.arg(format!("--tmpdir={}", folder.display()));
-    let mut process = Process::spawn(mariadbd.args(arguments), "mariadb-server-core");
+    let mut process = Process::spawn(mariadbd.args(arguments).envs(environment.iter().cloned()), "mariadb-server-core");
     process.is_ready(|| greets(&socket(folder))).then_some(process)
 }
 

@@ -4,13 +4,15 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use conformance_tests::torture;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use crate::process::{Disk, Process, copy_of_initial, folder, free_port, unprivileged};
+use crate::process::{Disk, Process, certified, copy_of_initial, folder, free_port, give_away, unprivileged};
+use crate::{Authority, Certificate, ServerClock};
 
 /// The password of the user `postgres`, which is asked for over TCP.
-const PASSWORD: &str = "s3cr3t";
+pub(crate) const PASSWORD: &str = "s3cr3t";
 
 /// A `postgres` process. Dropping it kills it and removes its files.
 #[derive(Debug)]
@@ -20,6 +22,7 @@ pub struct PostgresServer {
     folder: TempDir,
     port: u16,
     settings: Vec<String>,
+    environment: Vec<(&'static str, PathBuf)>,
 }
 
 impl PostgresServer {
@@ -30,23 +33,68 @@ impl PostgresServer {
 
     /// The same with these settings, such as `max_connections=6`.
     pub fn start_with(settings: &[&str]) -> Self {
-        Self::start_on(Disk::Memory, &[&["fsync=off"], settings].concat())
+        Self::start_new(folder(Disk::Memory), &[&["fsync=off"], settings].concat(), Vec::new())
     }
 
     /// A server that writes each commit to the disk, for who measures, with these settings.
     pub fn start_durable(settings: &[&str]) -> Self {
-        Self::start_on(Disk::Real, settings)
+        Self::start_new(folder(Disk::Real), settings, Vec::new())
     }
 
-    fn start_on(disk: Disk, settings: &[&str]) -> Self {
-        let folder = folder(disk);
+    /// A server that has TLS too, under this certificate, and that over TCP takes only clients that use it, with a certificate of
+    /// this CA if that is asked for.
+    pub fn start_tls(authority: &Authority, own: &Certificate, clients_have_one: bool) -> Self {
+        let folder = folder(Disk::Memory);
+        let [certificate, key, ca] = certified(folder.path(), authority, own).map(|file| file.display().to_string());
+        let clients = folder.path().join("clients");
+        let certificates = if clients_have_one { "clientcert=verify-ca" } else { "" };
+        fs::write(&clients, format!("local all all trust\nhostssl all all all md5 {certificates}\n"))
+            .expect("a new file");
+        give_away(&clients);
+        let tls = [
+            format!("ssl_cert_file={certificate}"),
+            format!("ssl_key_file={key}"),
+            format!("ssl_ca_file={ca}"),
+            format!("hba_file={}", clients.display()),
+        ];
+        Self::start_new(
+            folder,
+            &[&["fsync=off", "ssl=on"], &tls.each_ref().map(String::as_str)[..]].concat(),
+            Vec::new(),
+        )
+    }
+
+    /// A server, and its clock.
+    pub fn start_with_clock() -> (Self, ServerClock) {
+        let folder = folder(Disk::Memory);
+        let clock = ServerClock::new(folder.path());
+        (Self::start_new(folder, &["fsync=off"], clock.environment().into()), clock)
+    }
+
+    /// A standby that gets from `through` what the primary commits, and for which the primary does not wait.
+    pub fn start_standby(primary: &PostgresServer, through: SocketAddr) -> Self {
+        let folder = folder(Disk::Memory);
+        let mut copy = unprivileged(&program("pg_basebackup"));
+        copy.arg("-D").arg(folder.path().join("data")).arg("-h").arg(primary.socket_folder());
+        copy.args(["-p", &primary.port.to_string(), "-U", "postgres", "-c", "fast", "-X", "stream", "-R", "--no-sync"]);
+        assert!(copy.status().expect("install Debian's package postgresql-client-15").success(), "pg_basebackup fails");
+        let from =
+            format!("primary_conninfo=host={} port={} user=postgres password={PASSWORD}", through.ip(), through.port());
+        Self::start_in(folder, &["fsync=off", &from], Vec::new())
+    }
+
+    fn start_new(folder: TempDir, settings: &[&str], environment: Vec<(&'static str, PathBuf)>) -> Self {
         copy_of_initial("postgres", initialise, &folder.path().join("data"));
+        Self::start_in(folder, settings, environment)
+    }
+
+    fn start_in(folder: TempDir, settings: &[&str], environment: Vec<(&'static str, PathBuf)>) -> Self {
         let settings: Vec<_> = settings.iter().map(ToString::to_string).collect();
         // Another process may take a port between our finding it free and the server's taking it.
         for _ in 0..20 {
             let port = free_port();
-            if let Some(process) = spawn(folder.path(), port, &settings) {
-                return Self { process, folder, port, settings };
+            if let Some(process) = spawn(folder.path(), port, &settings, &environment) {
+                return Self { process, folder, port, settings, environment };
             }
         }
         panic!("postgres does not start");
@@ -95,8 +143,43 @@ impl PostgresServer {
     /// `kill -9`, and a new process on the same port and files.
     pub fn restart(&mut self) {
         self.kill();
-        self.process =
-            spawn(self.folder.path(), self.port, &self.settings).expect("postgres starts again on its own files");
+        self.start_again();
+    }
+
+    fn start_again(&mut self) {
+        let started = spawn(self.folder.path(), self.port, &self.settings, &self.environment);
+        self.process = started.expect("postgres starts again on its own files");
+    }
+}
+
+impl torture::Server for PostgresServer {
+    fn address(&self) -> SocketAddr {
+        self.address()
+    }
+
+    fn keeps(&self) -> bool {
+        true
+    }
+
+    fn pause(&mut self) {
+        PostgresServer::pause(self);
+    }
+
+    fn resume(&mut self) {
+        PostgresServer::resume(self);
+    }
+
+    fn kill(&mut self) {
+        self.kill();
+    }
+
+    /// Without waiting for its clients to go.
+    fn shut_down(&mut self) {
+        self.process.shut_down(Signal::SIGINT);
+    }
+
+    fn start(&mut self) {
+        self.start_again();
     }
 }
 
@@ -120,7 +203,7 @@ fn initialise(data: &Path) {
     assert!(done.success(), "initdb fails");
 }
 
-fn spawn(folder: &Path, port: u16, settings: &[String]) -> Option<Process> {
+fn spawn(folder: &Path, port: u16, settings: &[String], environment: &[(&str, PathBuf)]) -> Option<Process> {
     let data = folder.join("data");
     let status = data.join("postmaster.pid");
     // Of a process that was killed.
@@ -134,7 +217,7 @@ fn spawn(folder: &Path, port: u16, settings: &[String]) -> Option<Process> {
     for setting in settings {
         postgres.args(["-c", setting]);
     }
-    let mut process = Process::spawn(&mut postgres, "postgresql-15");
+    let mut process = Process::spawn(postgres.envs(environment.iter().cloned()), "postgresql-15");
     // What its own tools go by.
     let ready =
         || fs::read_to_string(&status).is_ok_and(|status| status.lines().nth(7).map(str::trim) == Some("ready"));

@@ -1,8 +1,8 @@
 //! What the servers have in common: a process of an unprivileged user, with its children, in a folder of its own.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use tempfile::TempDir;
+
+use crate::{Authority, Certificate};
 
 /// How long a server may take to answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -57,10 +59,22 @@ pub(crate) fn folder(disk: Disk) -> TempDir {
     folder
 }
 
-fn give_away(path: &Path) {
+pub(crate) fn give_away(path: &Path) {
     if geteuid().is_root() {
         chown(path, Some(NOBODY), Some(NOBODY)).expect("root may");
     }
+}
+
+/// A server's certificate, its key and the CA, as files of the server's own in this folder.
+pub(crate) fn certified(folder: &Path, authority: &Authority, own: &Certificate) -> [PathBuf; 3] {
+    [("certificate.pem", &own.certificate), ("key.pem", &own.key), ("ca.pem", &authority.file())].map(|(name, from)| {
+        let to = folder.join(name);
+        fs::copy(from, &to).expect("a new file");
+        // A key that others may read is refused.
+        fs::set_permissions(&to, Permissions::from_mode(0o600)).expect("our own file");
+        give_away(&to);
+        to
+    })
 }
 
 /// A folder of initial data, filled once for this host and copied for each server: that takes a tenth of the time.
@@ -125,6 +139,13 @@ impl Process {
             // It may have ended meanwhile.
             let _ = kill(child, signal);
         }
+    }
+
+    /// Ends the main process in good order, with what it takes for a request to do so.
+    pub(crate) fn shut_down(&mut self, request: Signal) {
+        let _ = kill(self.pid(), request);
+        // It may be dead already.
+        let _ = self.0.wait();
     }
 
     fn pid(&self) -> Pid {

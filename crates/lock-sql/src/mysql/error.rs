@@ -51,7 +51,11 @@ fn of_number(number: u16) -> Said {
         1047 => said(Unavailable, "the server is not part of its cluster now; try again, or name another", Leave),
         1021 | 1114 => said(Refused, "the server's disk or a table is full; make room", Stay),
         1037 | 1038 | 1041 => said(Refused, "the server is out of memory; look at its log", Stay),
-        1045 | 1698 | 1251 | 1275 => said(Refused, "wrong user or password, or none given; check the URL", Leave),
+        1045 | 1698 | 1251 | 1275 => said(
+            Refused,
+            "wrong user or password, or none given, or the user has to come by TLS; check the URL, sslmode and sslcert",
+            Leave,
+        ),
         1046 => said(Refused, "no database is named; write mysql://host/database", Leave),
         1049 => said(Refused, "there is no such database; check the URL", Leave),
         1044 | 1142 | 1143 | 1227 | 1370 => said(

@@ -39,9 +39,11 @@ fn of_code(code: &str) -> Said {
         "57P01" | "57P02" | "57P05" => said(Unknown, "the server ended the connection", Leave),
         "53100" => said(Refused, "the server's disk is full; make room", Stay),
         "53200" => said(Refused, "the server is out of memory or of room for locks; look at its log", Stay),
-        "28000" | "28P01" => {
-            said(Refused, "wrong user or password, or none given; check the URL and pg_hba.conf", Leave)
-        }
+        "28000" | "28P01" => said(
+            Refused,
+            "wrong user or password, or none given, or no TLS; check the URL, sslmode, sslcert and pg_hba.conf",
+            Leave,
+        ),
         "3D000" => said(Refused, "there is no such database; check the URL", Leave),
         "42501" => said(
             Refused,

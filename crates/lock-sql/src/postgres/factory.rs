@@ -82,7 +82,8 @@ impl PostgresLock {
             let bounds = options.bounds().map(|(name, value)| format!("SET LOCAL {name} = {value};"));
             let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED; {}", bounds.concat());
             let transaction = (Statement::from(begin), Statement::from("COMMIT"));
-            (connect.statement_cache_capacity(0), Some(transaction), None)
+            // A pooler refuses settings that it cannot have for each client.
+            (connect.statement_cache_capacity(0).extra_float_digits(None), Some(transaction), None)
         } else {
             let connect = connect.options(options.bounds());
             // Our functions see what was committed before each of their statements.

@@ -75,6 +75,7 @@ enum Acquired {
     Busy {
         left_us: i64,
         now_us: i64,
+        token: i64,
         sent: Instant,
     },
 }
@@ -110,15 +111,18 @@ impl PostgresLock {
         if !answer.twice {
             on_its_way.settle();
         }
-        let [token, left_us, now_us]: [Option<i64>; 3] = the_row(&answer)?.get(0);
+        let [token, left_us, now_us, held]: [Option<i64>; 4] = the_row(&answer)?.get(0);
         match (token, left_us) {
             (Some(token), Some(left_us)) => Ok(Acquired::Granted(Grant {
                 token: StoreToken::new(token as u64)?,
                 valid_until: answer.sent + duration(left_us.min(lease_us)),
             })),
-            (None, Some(left_us)) => {
-                Ok(Acquired::Busy { left_us, now_us: now_us.unwrap_or_default(), sent: answer.sent })
-            }
+            (None, Some(left_us)) => Ok(Acquired::Busy {
+                left_us,
+                now_us: now_us.unwrap_or_default(),
+                token: held.unwrap_or_default(),
+                sent: answer.sent,
+            }),
             _ => Err(Error::new(
                 ErrorKind::Refused,
                 "this owner has given up; each acquisition needs an owner of its own",
@@ -197,15 +201,15 @@ impl DistributedLock for PostgresLock {
         loop {
             let client = self.waiters.client();
             let in_line = client.map(|client| (client, place.number));
-            let (left_us, now_us, sent) = match self.acquire(claim, &key, in_line).await? {
+            let (left_us, now_us, held, sent) = match self.acquire(claim, &key, in_line).await? {
                 Acquired::Granted(grant) => return Ok(grant),
-                Acquired::Busy { left_us, now_us, sent } => (left_us, now_us, sent),
+                Acquired::Busy { left_us, now_us, token, sent } => (left_us, now_us, token, sent),
             };
             self.waiters.ensure_task(|| watch::keep_watching(self.clone()));
             if client.is_some() {
                 place.entered(left_us);
             }
-            match place.later_than(now_us).await {
+            match place.later_than(held).await {
                 News::Granted { token, at_us, arrived } => {
                     // By the server's clock this long after it saw our request, so on ours no sooner than that after we
                     // sent it. Should that clock have been set, it was granted before we heard of it in any case.

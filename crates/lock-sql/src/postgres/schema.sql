@@ -94,8 +94,8 @@ BEGIN
     RETURN false;
 END $$;
 
--- Takes the lock, or with a client enters the line. Answers the token or null; how long the lock is held; and the time.
--- All null but the time: the owner has given up.
+-- Takes the lock, or with a client enters the line. Answers the token or null; how long the lock is held; the time; and the token of
+-- who holds it. All null but the time: the owner has given up.
 CREATE OR REPLACE FUNCTION {t}_acquire(key text, who text, lease bigint, whose bigint, at_place bigint)
     RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
@@ -109,10 +109,10 @@ BEGIN
             EXISTS (SELECT FROM {t}_waiter AS w WHERE w.name = key) AS waited_for
         INTO l FROM (SELECT) AS one LEFT JOIN {t}_lock AS k ON k.name = key;
     IF l.owner = who AND l.left_us > 0 THEN
-        RETURN ARRAY[l.token, l.left_us, now_us];
+        RETURN ARRAY[l.token, l.left_us, now_us, l.token];
     END IF;
     IF l.gone THEN
-        RETURN ARRAY[NULL, NULL, now_us];
+        RETURN ARRAY[NULL, NULL, now_us, NULL];
     END IF;
     IF l.owner IS NOT NULL AND l.left_us > 0 THEN
         left_us := least(l.left_us, l.lease_us);
@@ -128,18 +128,18 @@ BEGIN
         END IF;
     END IF;
     IF left_us IS NOT NULL THEN
-        RETURN ARRAY[NULL, left_us, now_us];
+        RETURN ARRAY[NULL, left_us, now_us, l.token];
     END IF;
     -- It came free without a release, and others may have come before.
     IF l.waited_for AND {t}_hand_over(key, now_us) THEN
         SELECT k.owner, k.token, k.lease_us INTO l FROM {t}_lock AS k WHERE k.name = key;
-        RETURN ARRAY[CASE WHEN l.owner = who THEN l.token END, l.lease_us, now_us];
+        RETURN ARRAY[CASE WHEN l.owner = who THEN l.token END, l.lease_us, now_us, l.token];
     END IF;
     given := {t}_give(key, who, lease, now_us);
     IF l.waited_for THEN
         DELETE FROM {t}_waiter WHERE name = key AND owner = who;
     END IF;
-    RETURN ARRAY[given, lease, now_us];
+    RETURN ARRAY[given, lease, now_us, given];
 END $$;
 
 -- Releases the lock, or leaves the line. Answers whether its lease still ran; null: the owner did not hold it.

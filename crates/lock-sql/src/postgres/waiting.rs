@@ -193,12 +193,12 @@ impl Place {
         self.waiters.look_by(end_of_lease(left_us));
     }
 
-    /// The next news, without grants from before this time, when another held the lock: they were over by then, though this
-    /// process may have been stopped and hear of them only now.
-    pub(super) async fn later_than(&mut self, now_us: i64) -> News {
+    /// The next news, without grants from before the one that was seen when the lock was another's: they were over by then,
+    /// though this process may have been stopped and hear of them only now.
+    pub(super) async fn later_than(&mut self, held: i64) -> News {
         loop {
             match self.news.recv().await {
-                Some(News::Granted { at_us, .. }) if at_us < now_us => {}
+                Some(News::Granted { token, .. }) if token <= held => {}
                 Some(news) => return news,
                 // The sender is in the list as long as this place is.
                 None => return News::Enter,
@@ -238,7 +238,7 @@ mod tests {
             waiters.notified(nonsense, Instant::from_origin(Duration::ZERO));
         }
         waiters.notified(&format!("{} 7 5", other.number), Instant::from_origin(Duration::ZERO));
-        assert!(matches!(other.later_than(5).await, News::Granted { token: 7, at_us: 5, .. }));
+        assert!(matches!(other.later_than(6).await, News::Granted { token: 7, at_us: 5, .. }));
         waiters.set_client(Some(1));
         assert!(matches!(one.later_than(0).await, News::Enter));
     }
@@ -249,7 +249,7 @@ mod tests {
         let mut place = waiters.register(&claim("a"), "x");
         waiters.notified(&format!("{} 7 5", place.number), Instant::from_origin(Duration::ZERO));
         waiters.notified(&format!("{} 8 6", place.number), Instant::from_origin(Duration::ZERO));
-        assert!(matches!(place.later_than(6).await, News::Granted { token: 8, .. }));
+        assert!(matches!(place.later_than(7).await, News::Granted { token: 8, .. }));
     }
 
     #[tokio::test]

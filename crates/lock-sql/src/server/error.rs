@@ -1,5 +1,7 @@
 //! What an error of a server means to a caller, with the way out.
 
+use std::io;
+
 use lock_core::{Error, ErrorKind};
 use sqlx::Database;
 use sqlx::database::HasStatementCache;
@@ -34,6 +36,12 @@ pub(crate) enum Next {
     Leave,
 }
 
+const UNSAFE: Said = Said::new(
+    ErrorKind::Refused,
+    "no safe connection: it has no TLS, or a certificate that is not trusted or for another host; check sslmode and sslrootcert",
+    Next::Leave,
+);
+
 impl Said {
     pub(crate) const fn new(kind: ErrorKind, wrong: &'static str, next: Next) -> Self {
         Self { kind, wrong, next }
@@ -47,9 +55,7 @@ impl Said {
             sqlx::Error::Configuration(_) => {
                 Self::new(ErrorKind::Invalid, "the settings of the connection cannot be used", Next::Leave)
             }
-            sqlx::Error::Tls(_) => {
-                Self::new(ErrorKind::Unavailable, "no safe connection; check sslmode and sslrootcert", Next::Leave)
-            }
+            sqlx::Error::Tls(_) => UNSAFE,
             _ => Self::new(ErrorKind::Unknown, "the connection broke before the answer", Next::Leave),
         }
     }
@@ -62,6 +68,10 @@ impl Said {
     pub(crate) fn connecting(self, server: &str, error: sqlx::Error) -> Error {
         if self.kind != ErrorKind::Unknown {
             return self.into_error(server, error);
+        }
+        // How the driver passes on that a certificate is not trusted.
+        if matches!(&error, sqlx::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData) {
+            return UNSAFE.into_error(server, error);
         }
         let message = format!("the server {server} cannot be reached; check the address, and that it runs");
         Error::new(ErrorKind::Unavailable, message).with_source(error)

@@ -1,6 +1,7 @@
 //! From a URL or options to a server.
 
 use std::fmt;
+use std::fs::File;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -299,6 +300,17 @@ impl ServerOptions {
         }
         if !(1..=1000).contains(connections) {
             return invalid(format!("{connections} connections are not between 1 and 1000"));
+        }
+        let Tls { root, certificate, key, .. } = &self.tls;
+        for (setting, file) in [("sslrootcert", root), ("sslcert", certificate), ("sslkey", key)] {
+            if let Some(file) = file
+                && let Err(error) = File::open(file)
+            {
+                return invalid(format!("{setting}: the file {} cannot be read: {error}", file.display()));
+            }
+        }
+        if certificate.is_some() != key.is_some() {
+            return invalid("sslcert and sslkey need each other".to_owned());
         }
         if !cfg!(feature = "tls") && !matches!(self.tls.mode, None | Some(TlsMode::Disable)) {
             return Err(Error::new(ErrorKind::Unsupported, "TLS is not built in: switch on the cargo feature \"tls\""));
