@@ -80,23 +80,6 @@ async fn in_line(lock: &SqliteLock, name: &LockName, count: usize) {
 }
 
 #[tokio::test]
-async fn two_clients_exclude_each_other() {
-    let file = File::new();
-    let (one, two) = (file.open().await, file.open().await);
-    let (a, b) = (claim("job", "a", LEASE), claim("job", "b", LEASE));
-    let first = taken(&one, &a).await;
-    assert_eq!(two.try_lock(&b).await.unwrap(), None);
-    let again = taken(&one, &a).await;
-    assert_eq!(again.token, first.token, "the owner that holds it gets the same grant");
-    assert_eq!(two.unlock(&b).await.unwrap(), Unlocked::NotHeld);
-    assert_eq!(one.unlock(&a).await.unwrap(), Unlocked::Released);
-    assert_eq!(one.unlock(&a).await.unwrap(), Unlocked::NotHeld);
-    assert!(taken(&two, &b).await.token > first.token);
-    assert_eq!(one.unlock(&a).await.unwrap(), Unlocked::NotHeld, "a stale owner releases nothing");
-    assert_eq!(one.inspect(&a.name).await.unwrap().holder.unwrap().owner, b.owner);
-}
-
-#[tokio::test]
 async fn prefixes_and_names_never_share_a_lock() {
     let file = File::new();
     let mut locks = Vec::new();
