@@ -33,17 +33,14 @@ pub async fn uncontended(rounds: usize, each: Duration) -> Figure {
 }
 
 /// 8 processes on one name, with sections of nothing, and with holds and pauses of 2 ms.
-pub fn contended(rounds: usize, during: Duration) -> [Figure; 4] {
+pub fn contended(rounds: usize, during: Duration) -> [Figure; 3] {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let [mut gains, mut tails, mut costs, mut flocks] = [const { Vec::new() }; 4];
+    let [mut gains, mut tails, mut flocks] = [const { Vec::new() }; 3];
     for _ in 0..rounds {
         let load = Load { pause: Duration::ZERO, during };
         // A server of its own for each, since the service leaves something behind.
         let service = contended::run("etcd-service", EtcdCluster::start(1).url(), load);
-        let cluster = EtcdCluster::start(1);
-        let before = cluster.requests(&[]);
-        let ours = contended::run("etcd", cluster.url(), load);
-        costs.push((cluster.requests(&[]) - before) as f64 / (ours.rate * during.as_secs_f64()));
+        let ours = contended::run("etcd", EtcdCluster::start(1).url(), load);
         gains.push(ours.hand_off_rate / service.hand_off_rate);
         tails.push(ours.at(0.99).as_secs_f64() * 1000.0);
         let load = Load { pause: PAUSE, during };
@@ -53,7 +50,6 @@ pub fn contended(rounds: usize, during: Duration) -> [Figure; 4] {
     [
         Figure::at_least("etcd: 8 processes, hand-offs / the server's lock service", gains, 8.0),
         Figure::at_most("etcd: 8 processes, hand-off p99 in ms", tails, 10.0),
-        Figure::at_most("etcd: 8 processes, requests per acquisition", costs, 3.0),
         Figure::at_least("etcd: 8 processes, 2 ms holds and pauses / flock", flocks, 0.68),
     ]
 }
