@@ -30,10 +30,8 @@ const NEEDED: [(&str, &str); 20] = [
 const EXAMPLE: &str = "examples/file-lock/Cargo.toml";
 
 /// What the test command tortures, long enough for many blows; a store that forgets, with what makes it forget.
-const TORTURED: [&[&str]; 7] = [
+const TORTURED: [&[&str]; 5] = [
     &["sqlite"],
-    &["postgres"],
-    &["mysql"],
     &["redis"],
     &["redis-forgetful", "--faults", "stop,cut,kill-server,restart-server"],
     &["zookeeper"],

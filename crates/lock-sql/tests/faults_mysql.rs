@@ -110,10 +110,10 @@ async fn a_deadlock_is_asked_again() {
         let (lock, both) = (Arc::clone(&lock), both.clone());
         async move { lock.renew(&both).await }
     });
-    let waits = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
     let mut raw = MySqlConnection::connect(&server.url()).await.unwrap();
     common::until("the renewal waits", async || {
-        sqlx::query_scalar::<_, i64>(waits).fetch_one(&mut raw).await.unwrap() == 1
+        let row = raw.fetch_one("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'").await.unwrap();
+        row.get::<&str, _>(1) == "1"
     })
     .await;
     transaction.execute("SELECT * FROM oarlock_lock WHERE name = 'oarlock/x' FOR UPDATE").await.unwrap();
