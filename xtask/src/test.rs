@@ -41,7 +41,7 @@ const TORTURED: [&[&str]; 5] = [
 pub(crate) fn run() -> Result<(), String> {
     set_up()?;
     // The torture's workers and the tests of the program run what is built here.
-    cargo(&["test", "--locked", "--workspace"])?;
+    cargo(&["test", "--locked", "--workspace", "--no-fail-fast"])?;
     cargo(&["test", "--locked", "-p", "lock-core", "--features", "metrics", "--test", "metrics"])?;
     // What no default feature switches on.
     cargo(&["test", "--locked", "-p", "oarlock", "-p", "oarlock-cli", "--features", "etcd", "etcd"])?;

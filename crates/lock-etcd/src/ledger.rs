@@ -189,7 +189,18 @@ impl Ledger {
 
     /// A key was deleted.
     pub(crate) fn deleted(&self, key: &str) {
+        self.gone(&mut self.state(), key);
+    }
+
+    /// A key was not there at this revision. A claim may have been granted since.
+    pub(crate) fn missing(&self, key: &str, at: i64) {
         let mut state = self.state();
+        if !matches!(state.own.get(key), Some(Own { stage: Stage::Held(since), .. }) if *since > at) {
+            self.gone(&mut state, key);
+        }
+    }
+
+    fn gone(&self, state: &mut State, key: &str) {
         for ask in state.asks.values_mut().filter(|ask| key.starts_with(&ask.line)) {
             ask.gone.push(key.to_owned());
         }
@@ -197,7 +208,7 @@ impl Ledger {
             // Who does not listen any more has left.
             let _ = waiter.send(News::Look);
         }
-        self.lose(&mut state, key);
+        self.lose(state, key);
     }
 
     /// What was deleted until now may not have been heard of.
@@ -304,5 +315,26 @@ impl Ask {
 impl Drop for Ask {
     fn drop(&mut self) {
         self.ledger.state().asks.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::SystemClock;
+
+    use super::*;
+
+    /// A watch that opens asks for the keys of claims that are on their way; the answer may come after the grant.
+    #[test]
+    fn what_was_not_there_before_its_grant_is_no_loss() {
+        let ledger = Arc::new(Ledger::new(Arc::new(SystemClock)));
+        let mut losses = ledger.losses();
+        let (owner, now, lease) = (OwnerId::from_store("a"), SystemClock.now(), Duration::from_secs(60));
+        let session = Arc::new(Session::new(1, "beacon".to_owned(), now, lease));
+        ledger.enter("x/a", "x/", &owner, lease, &session).holds(7, now + lease);
+        ledger.missing("x/a", 6);
+        assert!(losses.try_recv().is_err());
+        ledger.missing("x/a", 7);
+        assert_eq!(losses.try_recv().unwrap(), owner);
     }
 }

@@ -77,17 +77,15 @@ impl Session {
                 .when([Compare::create_revision(beacon.as_str(), CompareOp::Equal, 0)])
                 .and_then([TxnOp::put(beacon.as_str(), "0", Some(PutOptions::new().with_lease(lease)))]);
             transact(connection, Again::Yes, txn).await?;
-            let (since, ttl) = (granted.sent, seconds_of(granted.value.ttl()));
-            let state = State { since, ttl, epoch: 0, lost: false, used: connection.clock.now() };
-            Ok::<_, Failure>(Self {
-                lease,
-                beacon,
-                state: Mutex::new(state),
-                stream: tokio::sync::Mutex::default(),
-                undoing: Undoing::default(),
-            })
+            Ok::<_, Failure>(Self::new(lease, beacon, granted.sent, seconds_of(granted.value.ttl())))
         };
         opening.await.map_err(|failure| not_done(failure.into()))
+    }
+
+    /// A session whose lease was asked for at `since`.
+    pub(crate) fn new(lease: i64, beacon: String, since: Instant, ttl: Duration) -> Self {
+        let state = Mutex::new(State { since, ttl, epoch: 0, lost: false, used: since });
+        Self { lease, beacon, state, stream: tokio::sync::Mutex::default(), undoing: Undoing::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -14,7 +14,7 @@ use crate::Shared;
 use crate::connection::{Again, Link};
 use crate::error::nonsense;
 use crate::keys::end_of;
-use crate::requests::{found, get_key, text};
+use crate::requests::{found, get_key, revision, text};
 use crate::session::transact;
 
 /// How long after a watch that could not be opened to try again.
@@ -56,11 +56,11 @@ pub(crate) async fn keep_watching(shared: Arc<Shared>) {
 
 impl Shared {
     async fn open_watch(&self) -> Result<(WatchStream, Arc<Link>)> {
-        let revision = self.present_revision().await?;
+        let present = self.present_revision().await?;
         let (first, last) = self.range();
         let options = WatchOptions::new()
             .with_range(last)
-            .with_start_revision(revision + 1)
+            .with_start_revision(present + 1)
             .with_filters([WatchFilterType::NoPut]);
         let link = self.connection.link().await?;
         let mut watch = link.watch.clone();
@@ -79,8 +79,9 @@ impl Shared {
         for some in keys.chunks(AT_ONCE) {
             let looks: Vec<_> = some.iter().map(|key| get_key(key)).collect();
             let answer = transact(&self.connection, Again::Yes, Txn::new().and_then(looks)).await?;
+            let at = revision(&answer)?;
             for (key, _) in some.iter().zip(found(&answer)?).filter(|(_, found)| found.is_empty()) {
-                self.ledger.deleted(key);
+                self.ledger.missing(key, at);
             }
         }
         Ok((stream, link))
