@@ -146,11 +146,11 @@ pub(crate) async fn waiter_killed(ctx: Ctx) {
     let (here, other) = (ctx.locks(LONG).await, ctx.locks(LONG).await);
     let guard = take(&here, "x").await;
     let mut worker = ctx.worker(ctx.lease()).await;
-    worker.tell(&Order::Lock { name: "x".into(), fair: true }).await.unwrap();
     let fair = here.capabilities().fair;
+    worker.tell(&Order::Lock { name: "x".into(), fair }).await.unwrap();
     until("the worker in line", async || !fair || waiters(&**here.backend(), "x").await == 1).await;
     let behind =
-        tokio::spawn(async move { other.mutex("x").fair(true).wait(BOUND).lock().await.unwrap().unlock().await });
+        tokio::spawn(async move { other.mutex("x").fair(fair).wait(BOUND).lock().await.unwrap().unlock().await });
     until("another in line", async || !fair || waiters(&**here.backend(), "x").await == 2).await;
     worker.kill().await.unwrap();
     guard.unlock().await.unwrap();
