@@ -3,11 +3,11 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use common::{Place, code, wait_for};
+use common::{Place, code, on_terminal, wait_for};
 use nix::sys::signal::Signal;
 
 /// `top` on a terminal of 24 lines with 120 columns, and what was written to it.
@@ -19,14 +19,10 @@ struct Watched {
 
 impl Watched {
     fn start(place: &Place) -> Self {
-        let mut command = Command::new("script");
         // The line behind it tells whether the terminal is as it was.
         let line = "stty cols 120 rows 24; before=$(stty -g); $OARLOCK top; code=$?; \
                     [ \"$before\" = \"$(stty -g)\" ] && echo same; echo \"code $code\"";
-        command.args(["-qec", line, "/dev/null"]).current_dir(place.path("."));
-        command.env("OARLOCK", env!("CARGO_BIN_EXE_oarlock")).env("OARLOCK_URL", place.url()).env("TERM", "xterm");
-        command.env("SHELL", "/bin/sh");
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = on_terminal(place, line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (keys, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let shown = Arc::new(Mutex::new(String::new()));
         let seen = Arc::clone(&shown);

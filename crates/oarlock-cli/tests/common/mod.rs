@@ -44,7 +44,7 @@ impl Place {
 
     /// The program without any configuration, in this folder.
     pub(crate) fn bare(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_oarlock"));
+        let mut command = heedful(env!("CARGO_BIN_EXE_oarlock"));
         for (key, _) in std::env::vars_os() {
             if key.to_string_lossy().starts_with("OARLOCK_") {
                 command.env_remove(key);
@@ -91,6 +91,14 @@ impl Place {
     }
 }
 
+/// A program that ignores no signal. Whoever starts the tests may ignore some, as a shell does for what runs in the
+/// background, and programs inherit that; ours keeps to it.
+fn heedful(program: &str) -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal", program]);
+    command
+}
+
 /// A running `oarlock`, killed at the drop.
 pub(crate) struct Running(Option<Child>);
 
@@ -129,17 +137,22 @@ impl Drop for Running {
     }
 }
 
+/// Runs a line on a terminal of its own; `$OARLOCK` is the program.
+pub(crate) fn on_terminal(place: &Place, line: &str) -> Command {
+    let mut command = heedful("script");
+    command.args(["-qec", line, "/dev/null"]).current_dir(place.path("."));
+    command.env("OARLOCK", env!("CARGO_BIN_EXE_oarlock")).env("OARLOCK_URL", place.url()).env("TERM", "xterm");
+    // `script` asks this shell to run the line.
+    command.env("SHELL", "/bin/sh");
+    command
+}
+
 /// A terminal with a shell on it.
 pub(crate) struct Terminal(Running);
 
 impl Terminal {
-    /// Runs a line on a terminal of its own; `$OARLOCK` is the program.
     pub(crate) fn start(place: &Place, line: &str) -> Self {
-        let mut command = Command::new("script");
-        command.args(["-qec", line, "/dev/null"]).current_dir(place.path("."));
-        command.env("OARLOCK", env!("CARGO_BIN_EXE_oarlock")).env("OARLOCK_URL", place.url()).env("TERM", "xterm");
-        // `script` asks this shell to run the line.
-        command.env("SHELL", "/bin/sh");
+        let mut command = on_terminal(place, line);
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Self(Running(Some(command.spawn().unwrap())))
     }
