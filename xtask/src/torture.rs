@@ -42,18 +42,18 @@ fn hosts(scheme: &str, addresses: &[SocketAddr]) -> String {
 }
 
 /// A single server, with the URL of whoever reaches it there.
-fn one(server: impl Server, url: fn(SocketAddr) -> String) -> Site {
-    let server: Vec<Box<dyn Server>> = vec![Box::new(server)];
+fn one(server: Vec<Box<dyn Server>>, url: fn(SocketAddr) -> String) -> Site {
     Site::of(server, move |addresses| url(addresses[0]))
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
-    let redis = |arguments: &[&str]| one(RedisServer::start_with(arguments), |address| format!("redis://{address}"));
+    let redis =
+        |arguments: &[&str]| one(RedisServer::start_with(arguments).apart(), |address| format!("redis://{address}"));
     let site = match options.backend.as_str() {
         "sqlite" => Site::at(format!("sqlite:{}", folder.path().join("locks.db").display())),
-        "postgres" => one(PostgresServer::start(), PostgresServer::url_at),
-        "mysql" => one(MariaDbServer::start(), |address| format!("mysql://root@{address}/mysql")),
+        "postgres" => one(PostgresServer::start().apart(), PostgresServer::url_at),
+        "mysql" => one(MariaDbServer::start().apart(), |address| format!("mysql://root@{address}/mysql")),
         "redis" => redis(&["--appendonly", "yes", "--appendfsync", "always"]),
         "redis-forgetful" => redis(&[]),
         "zookeeper" => {
