@@ -161,6 +161,18 @@ impl Params {
         Ok(self.take_parsed::<humantime::Duration>(key)?.map(Into::into))
     }
 
+    /// Takes two settings out of which neither is of use alone.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`], naming both, if one of them is missing.
+    pub fn take_both(&mut self, [one, other]: [&str; 2]) -> Result<Option<(String, String)>> {
+        match (self.take(one), self.take(other)) {
+            (Some(one), Some(other)) => Ok(Some((one, other))),
+            (None, None) => Ok(None),
+            _ => Err(Error::new(ErrorKind::Invalid, format!("of {one} and {other}, one needs the other"))),
+        }
+    }
+
     /// Refuses what is left.
     ///
     /// # Errors
