@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions, Error as EtcdError, KvClient, LeaseClient, MaintenanceClient, WatchClient};
-use lock_core::{Clock, Error, ErrorKind, Instant};
+use lock_core::{Clock, Error, Instant};
 use tokio::sync::watch;
 
 use crate::error::{Failure, Verdict, closed, in_doubt, judge, no_answer, not_done};
@@ -59,6 +59,44 @@ pub(crate) enum Again {
     No,
 }
 
+/// The tries of one request: one with each member, and for a while more when one says that an election is on its way.
+pub(crate) struct Tries {
+    again: Again,
+    endpoints: usize,
+    left: usize,
+    late: tokio::time::Instant,
+    /// An earlier one may have been done.
+    unsure: bool,
+}
+
+impl Tries {
+    /// After this verdict: may another one follow? If not, it answers what to say.
+    pub(crate) async fn after(&mut self, verdict: Verdict) -> Result<(), Failure> {
+        self.left -= 1;
+        let (error, elects) = match verdict {
+            Verdict::Answered(failure) if !self.unsure => return Err(failure),
+            Verdict::Answered(failure) => return Err(Failure::Other(in_doubt(failure.into()))),
+            Verdict::NotDone(error) => (error, false),
+            Verdict::NoLeader(error) => (error, true),
+            Verdict::Unknown(error) => {
+                self.unsure = true;
+                (error, false)
+            }
+        };
+        if elects {
+            // The others are asked once more when it is over, also those that did not answer.
+            self.left = self.endpoints;
+        }
+        if self.left == 0 || tokio::time::Instant::now() >= self.late || (self.unsure && self.again == Again::No) {
+            return Err(Failure::Other(if self.unsure { in_doubt(error) } else { error }));
+        }
+        if elects {
+            tokio::time::sleep(ELECTION).await;
+        }
+        Ok(())
+    }
+}
+
 impl Connection {
     pub(crate) fn new(
         endpoints: Vec<String>,
@@ -80,30 +118,18 @@ impl Connection {
         F: Fn(Arc<Link>) -> Asking,
         Asking: Future<Output = Result<T, EtcdError>>,
     {
-        let (mut tries, mut unsure) = (0, false);
-        let late = tokio::time::Instant::now() + self.timeout * 2;
+        let mut tries = self.tries(again);
         loop {
-            let (error, counts) = match self.ask_once(&request).await {
+            match self.ask_once(&request).await {
                 Ok(answer) => return Ok(answer),
-                Err(Verdict::Answered(failure)) if !unsure => return Err(failure),
-                Err(Verdict::Answered(failure)) => (Error::from(failure), true),
-                Err(Verdict::NotDone(error)) => (error, true),
-                Err(Verdict::NoLeader(error)) => (error, false),
-                Err(Verdict::Unknown(error)) => {
-                    unsure = true;
-                    (error, true)
-                }
-            };
-            tries += usize::from(counts);
-            let enough = tries >= self.endpoints.len().max(2) || tokio::time::Instant::now() >= late;
-            if enough || error.kind() == ErrorKind::Closed || (unsure && again == Again::No) {
-                // Of several tries, an earlier one may have been done.
-                return Err(Failure::Other(if unsure { in_doubt(error) } else { error }));
-            }
-            if !counts {
-                tokio::time::sleep(ELECTION).await;
+                Err(verdict) => tries.after(verdict).await?,
             }
         }
+    }
+
+    pub(crate) fn tries(&self, again: Again) -> Tries {
+        let (left, late) = (self.endpoints.len().max(2), tokio::time::Instant::now() + self.timeout * 2);
+        Tries { again, endpoints: left, left, late, unsure: false }
     }
 
     async fn ask_once<T, F, Asking>(&self, request: &F) -> Result<Answer<T>, Verdict>

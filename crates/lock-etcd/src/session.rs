@@ -193,17 +193,12 @@ impl Session {
         connection: &Connection,
         stream: &mut Option<Stream>,
     ) -> Result<Option<(Instant, Duration, u64)>> {
-        let mut tries = connection.endpoints.len().max(2);
+        let mut tries = connection.tries(Again::Yes);
         loop {
-            tries -= 1;
             match self.keep_alive_once(connection, stream).await {
                 Ok(answer) => return Ok(answer),
                 Err(Verdict::Answered(Failure::LeaseGone)) => return Ok(None),
-                Err(Verdict::Answered(Failure::Other(error))) => return Err(error),
-                Err(Verdict::NotDone(error) | Verdict::NoLeader(error) | Verdict::Unknown(error)) if tries == 0 => {
-                    return Err(error);
-                }
-                Err(_) => {}
+                Err(verdict) => tries.after(verdict).await?,
             }
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lock_core::{Claim, DistributedLock, LockName, Locks, OwnerId, Unlocked};
-use lock_etcd::EtcdLock;
+use lock_etcd::{EtcdLock, EtcdOptions};
 use test_servers::{EtcdCluster, Proxy};
 use tokio::task::JoinSet;
 
@@ -40,6 +40,12 @@ async fn a_contended_lock_is_three_requests_at_most() {
     for waiters in [2, 1000] {
         let cluster = EtcdCluster::start(1);
         let (holder, client) = (client(&cluster).await, client(&cluster).await);
+        let watched = async {
+            while cluster.requests(&["Watch"]) < 2 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(BOUND, watched).await.expect("both watch");
         let name = LockName::new("x").unwrap();
         let held = Claim::new(name.clone(), OwnerId::from_store("holder"), LONG);
         holder.try_lock(&held).await.unwrap().unwrap();
@@ -78,7 +84,9 @@ async fn a_contended_lock_is_three_requests_at_most() {
 /// A client behind a proxy.
 async fn client_behind(cluster: &EtcdCluster) -> (EtcdLock, Proxy) {
     let proxy = Proxy::new(cluster.addresses()[0]);
-    (EtcdLock::connect(&format!("etcd://{}", proxy.address()), "oarlock").await.unwrap(), proxy)
+    // A request that is held back here is not to be sent again.
+    let options = EtcdOptions::new(&format!("etcd://{}", proxy.address())).unwrap().timeout(BOUND);
+    (options.connect().await.unwrap(), proxy)
 }
 
 /// Many who give up before they are answered are undone together.
