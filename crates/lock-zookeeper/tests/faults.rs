@@ -311,7 +311,9 @@ async fn settings_are_read_and_leases_checked() {
     raw.auth("digest", b"us:secret").await.unwrap();
     assert_eq!(raw.list_children("/app/locks/x").await.unwrap().len(), 1);
     guard.unlock().await.unwrap();
-    for (setting, part) in [("auth=x", "sasl"), ("user=u", "password"), ("timeot=1s", "timeout"), ("cert=/x", "read")] {
+    for (setting, part) in
+        [("auth=x", "sasl"), ("user=u", "password"), ("timeot=1s", "timeout"), ("cert=/x", "key"), ("ca=/x", "read")]
+    {
         let wrong = Config::from_url(&format!("{}?{setting}", servers.url())).unwrap();
         let error = registry.connect(wrong).await.unwrap_err();
         assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains(part), "{error}");

@@ -215,9 +215,9 @@ pub(crate) fn answers(process: &mut Process, port: u16) -> bool {
     process.is_ready(|| process_id(port) == Some(id))
 }
 
-/// The process id that the server at this port says it has.
+/// The process id that the server at this port says it has, once it has loaded its data.
 fn process_id(port: u16) -> Option<u32> {
-    let answer = ask(port, "INFO server")?;
+    let answer = ask(port, "INFO").filter(|answer| !answer.contains("\nloading:1"))?;
     let line = answer.lines().find_map(|line| line.strip_prefix("process_id:"))?;
     line.trim().parse().ok()
 }
