@@ -1,7 +1,11 @@
-//! The developer's commands: `cargo xtask setup`, `cargo xtask test`, `cargo xtask torture BACKEND`, `cargo xtask compare`.
+//! The developer's commands: `cargo xtask setup`, `cargo xtask test`, `cargo xtask torture BACKEND`, `cargo xtask compare`,
+//! `cargo xtask guarantees`.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod cases;
 mod compare;
+mod guarantees;
 mod record;
 mod test;
 mod torture;
@@ -21,6 +25,8 @@ enum Command {
     Torture(torture::Options),
     /// Compares every store that can be started here, and writes the report.
     Compare(compare::Options),
+    /// Makes the page of guarantees, docs/guarantees.md.
+    Guarantees(guarantees::Options),
 }
 
 fn main() -> ExitCode {
@@ -33,6 +39,7 @@ fn main() -> ExitCode {
         Command::Test => test::run(),
         Command::Torture(options) => torture::run(&options),
         Command::Compare(options) => compare::run(&options),
+        Command::Guarantees(options) => guarantees::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -10,6 +10,7 @@ use conformance_tests::torture::{self, Blow, Report, Server, Site, TortureOption
 use oarlock::Capabilities;
 use test_servers::{EtcdCluster, MariaDbServer, PostgresServer, RedisServer, ZookeeperServers};
 
+use crate::guarantees;
 use crate::record::Record;
 use crate::test::cargo;
 
@@ -40,7 +41,7 @@ pub(crate) struct Options {
     /// What is done, such as `stop,kill,cut-answers,kill-server`; all by default.
     #[arg(long, value_delimiter = ',')]
     faults: Vec<Blow>,
-    /// Keeps what came of it in docs/torture.json, and how soon locks of killed holders come free, for the page of guarantees.
+    /// Keeps what came of it, and how soon locks of killed holders come free, for the page of guarantees.
     #[arg(long)]
     record: bool,
 }
@@ -110,6 +111,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
             let (crashes, offers) = crashes(backend, &torture).await?;
             broken |= !crashes.violations.is_empty();
             Record::new(&torture, &report, &crashes, offers).keep(backend)?;
+            guarantees::write()?;
         }
         if broken { Err("rules were broken".to_owned()) } else { Ok(()) }
     })
