@@ -1,6 +1,8 @@
-//! The developer's commands: `cargo xtask setup`, `cargo xtask test`, `cargo xtask torture BACKEND`, `cargo xtask compare`.
+//! The developer's commands: `cargo xtask setup`, `cargo xtask test`, `cargo xtask torture BACKEND`, `cargo xtask compare`,
+//! `cargo xtask bench`.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod compare;
 mod test;
 mod torture;
@@ -20,6 +22,8 @@ enum Command {
     Torture(torture::Options),
     /// Compares every store that can be started here, and writes the report.
     Compare(compare::Options),
+    /// Measures everything that has a bar, and writes the page of it.
+    Bench(bench::Options),
 }
 
 fn main() -> ExitCode {
@@ -32,6 +36,7 @@ fn main() -> ExitCode {
         Command::Test => test::run(),
         Command::Torture(options) => torture::run(&options),
         Command::Compare(options) => compare::run(&options),
+        Command::Bench(options) => bench::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
