@@ -1,7 +1,8 @@
 //! The developer's commands: `cargo xtask setup`, `cargo xtask test`, `cargo xtask torture BACKEND`, `cargo xtask compare`,
-//! `cargo xtask guarantees`.
+//! `cargo xtask bench`, `cargo xtask guarantees`.
 #![forbid(unsafe_code)]
 
+mod bench;
 #[cfg(test)]
 mod cases;
 mod compare;
@@ -27,6 +28,8 @@ enum Command {
     Compare(compare::Options),
     /// Makes the page of guarantees, docs/guarantees.md.
     Guarantees(guarantees::Options),
+    /// Measures everything that has a bar, and writes the page of it.
+    Bench(bench::Options),
 }
 
 fn main() -> ExitCode {
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         Command::Torture(options) => torture::run(&options),
         Command::Compare(options) => compare::run(&options),
         Command::Guarantees(options) => guarantees::run(&options),
+        Command::Bench(options) => bench::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
