@@ -1,8 +1,7 @@
 //! etcd: a lock's two requests against a bare create-transaction and delete-transaction by the same client crate; and eight
 //! processes on one name against the server's own lock service, and against `flock`.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use etcd_client::{Client, Compare, CompareOp, KvClient, LockOptions, PutOptions, Txn, TxnOp};
 use lock_core::{Claim, DistributedLock, LockName, OwnerId};
@@ -11,22 +10,20 @@ use test_servers::EtcdCluster;
 
 use crate::contended::{self, Load};
 use crate::peers::{LEASE, NAME, Peer};
-use crate::tasks::run;
-use crate::{Figure, PAUSE};
+use crate::{Figure, PAUSE, interleaved};
 
 /// One task: the median cycle per bare one.
 pub async fn uncontended(rounds: usize, each: Duration) -> Figure {
     let cluster = EtcdCluster::start(1);
-    let lock = Arc::new(EtcdLock::connect(&cluster.url(), "bench").await.expect("a server"));
+    let lock = EtcdLock::connect(&cluster.url(), "bench").await.expect("a server");
     let (mut client, lease) = client(&cluster.url()).await;
     let kv = client.kv_client();
     let mut times = Vec::new();
     for _ in 0..rounds {
-        let (kv, lock) = (kv.clone(), Arc::clone(&lock));
-        let base = run(1, each, move |_| bare_cycle(kv.clone(), lease)).await.at(0.5);
-        let ours = run(1, each, move |_| our_cycle(Arc::clone(&lock))).await.at(0.5);
-        println!("    etcd: {ours:.0?}, bare pair {base:.0?}");
-        times.push(ours.as_secs_f64() / base.as_secs_f64());
+        let [ours, base] =
+            interleaved(each, async || our_cycle(&lock).await, async || bare_cycle(kv.clone(), lease).await).await;
+        println!("    etcd: {:.0} us, bare pair {:.0} us", ours * 1e6, base * 1e6);
+        times.push(ours / base);
     }
     client.lease_revoke(lease).await.expect("it is ours");
     Figure::at_most("etcd: lock + unlock, median time / bare pair", times, 1.1)
@@ -87,20 +84,18 @@ async fn client(url: &str) -> (Client, i64) {
     (client, lease)
 }
 
-async fn our_cycle(lock: Arc<EtcdLock>) -> Instant {
+async fn our_cycle(lock: &EtcdLock) {
     let name = LockName::new(NAME).expect("a name");
     let claim = Claim::new(name, OwnerId::from_store("bench@host:1#x"), LEASE);
     lock.lock(&claim).await.expect("free");
     lock.unlock(&claim).await.expect("held");
-    Instant::now()
 }
 
-async fn bare_cycle(mut kv: KvClient, lease: i64) -> Instant {
+async fn bare_cycle(mut kv: KvClient, lease: i64) {
     let put = TxnOp::put("bare/x", "bench@host:1#x", Some(PutOptions::new().with_lease(lease)));
     let created = Txn::new().when([Compare::create_revision("bare/x", CompareOp::Equal, 0)]).and_then([put]);
     assert!(kv.txn(created).await.expect("an answer").succeeded());
     let there = Compare::create_revision("bare/x", CompareOp::Greater, 0);
     let deleted = Txn::new().when([there]).and_then([TxnOp::delete("bare/x", None)]);
     assert!(kv.txn(deleted).await.expect("an answer").succeeded());
-    Instant::now()
 }

@@ -57,6 +57,26 @@ async fn middle(during: Duration, mut cycle: impl AsyncFnMut()) -> f64 {
     times.select_nth_unstable(at).1.as_secs_f64()
 }
 
+/// The median times in seconds of two cycles that take turns for this long, one of each at a time, so that both meet the same
+/// disk: its speed changes from one second to the next. Both are warmed up first.
+pub async fn interleaved(during: Duration, mut a: impl AsyncFnMut(), mut b: impl AsyncFnMut()) -> [f64; 2] {
+    for _ in 0..20 {
+        a().await;
+        b().await;
+    }
+    let mut times = [Vec::new(), Vec::new()];
+    let start = Instant::now();
+    while start.elapsed() < during {
+        let begun = Instant::now();
+        a().await;
+        let between = Instant::now();
+        b().await;
+        times[0].push((between - begun).as_secs_f64());
+        times[1].push(between.elapsed().as_secs_f64());
+    }
+    times.map(|times| median(times).0)
+}
+
 /// What each of `count` clients asks in a second, as `asked` counts it, while all wait for a lock that nobody releases.
 async fn idle<L: DistributedLock>(
     count: usize,

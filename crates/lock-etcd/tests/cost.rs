@@ -15,8 +15,13 @@ const LONG: Duration = Duration::from_secs(3000);
 /// For what needs no lease's end.
 const BOUND: Duration = Duration::from_secs(60);
 
+/// No request of this client is sent again: however slow the machine is, or however long a test holds answers back.
+async fn patient(url: &str) -> EtcdLock {
+    EtcdOptions::new(url).unwrap().timeout(BOUND).connect().await.unwrap()
+}
+
 async fn client(cluster: &EtcdCluster) -> Arc<EtcdLock> {
-    Arc::new(EtcdLock::connect(&cluster.url(), "oarlock").await.unwrap())
+    Arc::new(patient(&cluster.url()).await)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -84,9 +89,7 @@ async fn a_contended_lock_is_three_requests_at_most() {
 /// A client behind a proxy.
 async fn client_behind(cluster: &EtcdCluster) -> (EtcdLock, Proxy) {
     let proxy = Proxy::new(cluster.addresses()[0]);
-    // A request that is held back here is not to be sent again.
-    let options = EtcdOptions::new(&format!("etcd://{}", proxy.address())).unwrap().timeout(BOUND);
-    (options.connect().await.unwrap(), proxy)
+    (patient(&format!("etcd://{}", proxy.address())).await, proxy)
 }
 
 /// Many who give up before they are answered are undone together.
