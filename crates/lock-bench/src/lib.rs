@@ -101,6 +101,28 @@ async fn middle(during: Duration, mut cycle: impl AsyncFnMut()) -> f64 {
     times.select_nth_unstable(at).1.as_secs_f64()
 }
 
+/// The median times in seconds of two cycles that alternate for this long, so that a disk whose speed changes from second to
+/// second is as fast for both. A quarter more goes before, unmeasured, to warm both up.
+async fn interleaved(during: Duration, mut a: impl AsyncFnMut(), mut b: impl AsyncFnMut()) -> [f64; 2] {
+    let start = Instant::now();
+    let mut times = [const { Vec::new() }; 2];
+    while start.elapsed() < during + during / 4 {
+        let begun = Instant::now();
+        a().await;
+        let between = Instant::now();
+        b().await;
+        let end = Instant::now();
+        if begun - start >= during / 4 {
+            times[0].push(between - begun);
+            times[1].push(end - between);
+        }
+    }
+    times.map(|mut times| {
+        let at = times.len() / 2;
+        times.select_nth_unstable(at).1.as_secs_f64()
+    })
+}
+
 /// What each of `count` clients asks in a second, as `asked` counts it, while all wait for a lock that nobody releases.
 async fn idle<L: DistributedLock>(
     count: usize,
