@@ -74,7 +74,7 @@ pub async fn interleaved(during: Duration, mut a: impl AsyncFnMut(), mut b: impl
         times[0].push((between - begun).as_secs_f64());
         times[1].push(between.elapsed().as_secs_f64());
     }
-    times.map(|times| median(times).0)
+    times.map(|times| figure::median(times).0)
 }
 
 /// What each of `count` clients asks in a second, as `asked` counts it, while all wait for a lock that nobody releases.
