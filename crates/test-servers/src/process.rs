@@ -116,7 +116,7 @@ impl Process {
         false
     }
 
-    fn lives(&mut self) -> bool {
+    pub(crate) fn lives(&mut self) -> bool {
         self.0.try_wait().expect("our child").is_none()
     }
 
@@ -164,11 +164,10 @@ impl Process {
         }
     }
 
-    /// Ends the main process in good order, with what it takes for a request to do so.
-    pub(crate) fn shut_down(&mut self, request: Signal) {
-        let _ = kill(self.pid(), request);
+    /// Asks the main process to end in good order, with what it takes for a request to do so.
+    pub(crate) fn ask_to_end(&self, request: Signal) {
         // It may be dead already.
-        let _ = self.0.wait();
+        let _ = kill(self.pid(), request);
     }
 
     fn pid(&self) -> Pid {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use conformance_tests::torture;
 use nix::sys::signal::Signal;
@@ -69,7 +70,11 @@ impl<S: Store> torture::Server for Member<S> {
     }
 
     fn shut_down(&mut self) {
-        self.store().process(self.number).shut_down(S::GOODBYE);
+        self.store().process(self.number).ask_to_end(S::GOODBYE);
+        // For that it may need others who are paused, and they the store to go on.
+        while self.store().process(self.number).lives() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     fn start(&mut self) {
