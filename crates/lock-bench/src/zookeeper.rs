@@ -83,20 +83,7 @@ pub fn contended(folder: &Path, rounds: usize, during: Duration) -> [Figure; 4] 
 
 /// A worker with Curator's lock, in Java.
 pub(crate) fn curator() -> Command {
-    const JARS: [&str; 9] = [
-        "curator-recipes",
-        "curator-framework",
-        "curator-client",
-        "guava",
-        "zookeeper",
-        "zookeeper-jute",
-        "slf4j-api",
-        "slf4j-nop",
-        "netty-all",
-    ];
-    let jars: Vec<_> = JARS.iter().map(|jar| format!("/usr/share/java/{jar}.jar")).collect();
-    let mut java = Command::new("java");
-    java.args(["-Xmx96m", "-XX:+UseSerialGC", "-cp", &jars.join(":")]);
+    let mut java = test_servers::curator();
     java.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/src/CuratorWorker.java"));
     java
 }

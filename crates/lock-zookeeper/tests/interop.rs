@@ -9,7 +9,7 @@ use std::time::Duration;
 use lock_core::{Locks, Unlocked};
 use lock_zookeeper::ZookeeperLock;
 use raw::raw;
-use test_servers::ZookeeperServers;
+use test_servers::{ZookeeperServers, curator};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
@@ -33,20 +33,8 @@ impl Peer {
     }
 
     fn curator(servers: &ZookeeperServers) -> Self {
-        const JARS: [&str; 9] = [
-            "curator-recipes",
-            "curator-framework",
-            "curator-client",
-            "guava",
-            "zookeeper",
-            "zookeeper-jute",
-            "slf4j-api",
-            "slf4j-nop",
-            "netty-all",
-        ];
-        let jars: Vec<_> = JARS.iter().map(|jar| format!("/usr/share/java/{jar}.jar")).collect();
-        let mut java = Command::new("java");
-        java.args(["-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", &jars.join(":")]);
+        let mut java = Command::from(curator());
+        java.arg("-XX:TieredStopAtLevel=1");
         java.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/CuratorPeer.java"));
         java.args([&servers.addresses()[0].to_string(), "/oarlock/job"]);
         Self::start(java)

@@ -26,4 +26,4 @@ pub use pgbouncer::PgBouncer;
 pub use postgres::PostgresServer;
 pub use redis::RedisServer;
 pub use sentinel::Sentinels;
-pub use zookeeper::ZookeeperServers;
+pub use zookeeper::{ZookeeperServers, curator};

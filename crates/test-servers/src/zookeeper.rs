@@ -198,14 +198,25 @@ fn configure(folder: &Path, ports: &[[u16; 3]], links: &[Proxy], number: usize, 
 }
 
 fn spawn(folder: &Path, number: usize, options: &[String]) -> Process {
-    let jars: Vec<_> = JARS.iter().map(|jar| format!("/usr/share/java/{jar}.jar")).collect();
-    let mut java = Command::new("java");
-    java.args(["-Xms32m", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
-    java.args(options.iter().filter(|option| option.starts_with("-D")));
-    java.args(["-cp", &jars.join(":"), "org.apache.zookeeper.server.quorum.QuorumPeerMain"]);
+    let mut java = java(&JARS);
+    java.args(["-Xms32m", "-XX:TieredStopAtLevel=1"]).args(options.iter().filter(|option| option.starts_with("-D")));
+    java.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain");
     java.arg(home(folder, number).join("zoo.cfg")).current_dir(folder);
     java.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     Process::spawn(&mut java, "default-jdk-headless")
+}
+
+/// Java with Debian's Curator and what it needs, of libcurator-recipes-java: what follows is the program.
+pub fn curator() -> Command {
+    java(&[&["curator-recipes", "curator-framework", "curator-client", "guava"], &JARS[..]].concat())
+}
+
+/// Java with these of Debian's jars.
+fn java(jars: &[&str]) -> Command {
+    let jars: Vec<_> = jars.iter().map(|jar| format!("/usr/share/java/{jar}.jar")).collect();
+    let mut java = Command::new("java");
+    java.args(["-Xmx96m", "-XX:+UseSerialGC", "-cp", &jars.join(":")]);
+    java
 }
 
 fn ask(port: u16, command: &str) -> Option<String> {
