@@ -1,16 +1,25 @@
--- The tables and functions of Oarlock's locks, version 1. All times are microseconds since 1970 by the database's clock.
+-- The tables and functions of Oarlock's locks, version 2. All times are microseconds since 1970 by the database's clock.
 -- Whoever uses the locks needs SELECT, INSERT, UPDATE and DELETE on the tables.
+--
+-- Whoever changes a lock has its row first, until the transaction's end, in one of two ways.
+-- * By one update that demands that nobody waits (`waited_for`), and that the owner is whom it expects. If it had to wait for
+--   the row, the server comes to these conditions again, with the row as it is by then.
+-- * By `decide`. What is read afterwards, each statement with a snapshot of its own, is the present. Whoever enters the line has
+--   decided, and has set `waited_for`, which goes only when nobody is left in line: so no release overlooks it. Nobody decides
+--   about one lock who has another, but for `look`, which goes by the order of names.
+-- Who gives up decides, and notes that in `gone`. A late request to acquire had the row before, and is undone; or it has it
+-- afterwards, and looks into `gone` only then.
 BEGIN;
 -- Two programs may make them at once.
 SELECT pg_advisory_xact_lock(hashtextextended('{t}', 1));
 
 CREATE TABLE IF NOT EXISTS {t}_meta (key text PRIMARY KEY, value bigint NOT NULL);
-INSERT INTO {t}_meta VALUES ('version', 1), ('floor', 0), ('swept', 0) ON CONFLICT DO NOTHING;
+INSERT INTO {t}_meta VALUES ('version', 2), ('floor', 0), ('swept', 0) ON CONFLICT DO NOTHING;
 
--- A lock's row stays when it is released, so that its token goes on.
+-- A lock's row stays when it is released, so that its token goes on. `waited_for`: somebody may be in line.
 CREATE TABLE IF NOT EXISTS {t}_lock (
     name text COLLATE "C" PRIMARY KEY, owner text, token bigint NOT NULL, lease_us bigint NOT NULL,
-    since_us bigint NOT NULL, expires_us bigint NOT NULL
+    since_us bigint NOT NULL, expires_us bigint NOT NULL, waited_for boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
 
 -- Who waits, and where to tell them.
@@ -26,7 +35,7 @@ CREATE TABLE IF NOT EXISTS {t}_client (id bigint PRIMARY KEY, seen_us bigint NOT
 CREATE TABLE IF NOT EXISTS {t}_gone (owner text PRIMARY KEY, at_us bigint NOT NULL);
 
 CREATE OR REPLACE FUNCTION {t}_now() RETURNS bigint LANGUAGE sql AS $$
-    SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+    SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 $$;
 
 -- A row that is deleted, by a sweep or by hand, leaves its token here.
@@ -38,14 +47,22 @@ END $$;
 DROP TRIGGER IF EXISTS forget ON {t}_lock;
 CREATE TRIGGER forget AFTER DELETE ON {t}_lock FOR EACH ROW EXECUTE FUNCTION {t}_forget();
 
--- What decides about a lock takes this first, until the transaction's end. What is read afterwards is the present.
-CREATE OR REPLACE FUNCTION {t}_decide(key text) RETURNS bigint LANGUAGE plpgsql AS $$
+-- Takes the row of a lock until the transaction's end, and makes it if there is none.
+CREATE OR REPLACE FUNCTION {t}_decide(key text) RETURNS {t}_lock LANGUAGE plpgsql AS $$
+DECLARE
+    l {t}_lock;
+    now_us bigint := {t}_now();
 BEGIN
-    -- Not by PERFORM, which would be a query of its own.
-    IF pg_advisory_xact_lock(hashtextextended(key, 2)) IS NULL THEN
-        RETURN NULL;
-    END IF;
-    RETURN {t}_now();
+    LOOP
+        SELECT * INTO l FROM {t}_lock WHERE name = key FOR NO KEY UPDATE;
+        EXIT WHEN FOUND;
+        -- Waits for another who makes it.
+        INSERT INTO {t}_lock (name, token, lease_us, since_us, expires_us, waited_for) VALUES (key,
+            (SELECT m.value FROM {t}_meta AS m WHERE m.key = 'floor'), 0, now_us, now_us,
+            EXISTS (SELECT FROM {t}_waiter AS w WHERE w.name = key)) ON CONFLICT DO NOTHING RETURNING * INTO l;
+        EXIT WHEN FOUND;
+    END LOOP;
+    RETURN l;
 END $$;
 
 -- Gives the lock to this owner, whoever had it. Answers the token: above the last one, and not below the clock.
@@ -54,12 +71,8 @@ DECLARE
     given bigint;
 BEGIN
     UPDATE {t}_lock SET owner = who, token = greatest(token + 1, at_us), lease_us = lease, since_us = at_us,
-        expires_us = at_us + lease WHERE name = key RETURNING token INTO given;
-    IF NOT FOUND THEN
-        INSERT INTO {t}_lock (name, owner, token, lease_us, since_us, expires_us) VALUES (key, who,
-            greatest((SELECT m.value + 1 FROM {t}_meta AS m WHERE m.key = 'floor'), at_us), lease, at_us, at_us + lease)
-            RETURNING token INTO given;
-    END IF;
+        expires_us = at_us + lease, waited_for = EXISTS (SELECT FROM {t}_waiter AS w WHERE w.name = key)
+        WHERE name = key RETURNING token INTO given;
     RETURN given;
 END $$;
 
@@ -99,70 +112,104 @@ END $$;
 CREATE OR REPLACE FUNCTION {t}_acquire(key text, who text, lease bigint, whose bigint, at_place bigint)
     RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
-    now_us bigint := {t}_decide(key);
+    now_us bigint := {t}_now();
     given bigint;
-    left_us bigint;
-    l record;
+    held boolean;
+    gone boolean;
+    -- Null: nobody is in line; else, whether this owner is.
+    in_line boolean;
+    l {t}_lock;
 BEGIN
-    SELECT k.owner, k.token, k.lease_us, k.expires_us - now_us AS left_us,
-            EXISTS (SELECT FROM {t}_gone AS g WHERE g.owner = who) AS gone,
-            EXISTS (SELECT FROM {t}_waiter AS w WHERE w.name = key) AS waited_for
-        INTO l FROM (SELECT) AS one LEFT JOIN {t}_lock AS k ON k.name = key;
-    IF l.owner = who AND l.left_us > 0 THEN
-        RETURN ARRAY[l.token, l.left_us, now_us, l.token];
+    UPDATE {t}_lock SET owner = who, token = greatest(token + 1, now_us), lease_us = lease, since_us = now_us,
+        expires_us = now_us + lease WHERE name = key AND owner IS NULL AND NOT waited_for RETURNING token INTO given;
+    IF FOUND THEN
+        IF EXISTS (SELECT FROM {t}_gone WHERE owner = who) THEN
+            UPDATE {t}_lock SET owner = NULL WHERE name = key;
+            RETURN ARRAY[NULL, NULL, now_us, NULL];
+        END IF;
+        RETURN ARRAY[given, lease, now_us, given];
     END IF;
-    IF l.gone THEN
+    IF whose IS NULL THEN
+        -- Who only asks, of a lock that another holds, writes nothing.
+        SELECT * INTO l FROM {t}_lock WHERE name = key;
+        now_us := {t}_now();
+        IF l.owner <> who AND l.expires_us > now_us AND l.expires_us - now_us <= l.lease_us THEN
+            RETURN ARRAY[NULL, l.expires_us - now_us, now_us, l.token];
+        END IF;
+    END IF;
+    l := {t}_decide(key);
+    now_us := {t}_now();
+    held := l.owner IS NOT NULL AND l.expires_us > now_us;
+    IF held AND l.owner = who THEN
+        RETURN ARRAY[l.token, l.expires_us - now_us, now_us, l.token];
+    END IF;
+    SELECT EXISTS (SELECT FROM {t}_gone WHERE owner = who), bool_or(w.owner = who) INTO gone, in_line
+        FROM {t}_waiter AS w WHERE w.name = key;
+    IF gone THEN
         RETURN ARRAY[NULL, NULL, now_us, NULL];
     END IF;
-    IF l.owner IS NOT NULL AND l.left_us > 0 THEN
-        left_us := least(l.left_us, l.lease_us);
-        IF l.left_us > l.lease_us THEN
+    IF whose IS NOT NULL AND (held OR in_line IS NOT NULL) THEN
+        IF in_line THEN
+            UPDATE {t}_waiter SET client = whose, place = at_place, lease_us = lease WHERE name = key AND owner = who;
+        ELSE
+            INSERT INTO {t}_waiter (name, owner, lease_us, client, place) VALUES (key, who, lease, whose, at_place);
+        END IF;
+        IF NOT l.waited_for THEN
+            UPDATE {t}_lock SET waited_for = true WHERE name = key;
+        END IF;
+    END IF;
+    IF held THEN
+        IF l.expires_us - now_us > l.lease_us THEN
             -- The clock went back. A lease from now on is no shorter than what the holder was promised.
             UPDATE {t}_lock SET expires_us = now_us + lease_us WHERE name = key;
         END IF;
-    END IF;
-    IF whose IS NOT NULL AND (left_us IS NOT NULL OR l.waited_for) THEN
-        UPDATE {t}_waiter SET client = whose, place = at_place, lease_us = lease WHERE name = key AND owner = who;
-        IF NOT FOUND THEN
-            INSERT INTO {t}_waiter (name, owner, lease_us, client, place) VALUES (key, who, lease, whose, at_place);
+        -- A crash of the server ends our connections, and then all enter the line anew: nothing here waits for the disk, and
+        -- nobody who releases waits for that. Not by PERFORM, which would be a query of its own.
+        IF set_config('synchronous_commit', 'off', true) IS NULL THEN
+            RETURN NULL;
         END IF;
-    END IF;
-    IF left_us IS NOT NULL THEN
-        RETURN ARRAY[NULL, left_us, now_us, l.token];
+        RETURN ARRAY[NULL, least(l.expires_us - now_us, l.lease_us), now_us, l.token];
     END IF;
     -- It came free without a release, and others may have come before.
-    IF l.waited_for AND {t}_hand_over(key, now_us) THEN
-        SELECT k.owner, k.token, k.lease_us INTO l FROM {t}_lock AS k WHERE k.name = key;
+    IF in_line IS NOT NULL AND {t}_hand_over(key, now_us) THEN
+        SELECT * INTO l FROM {t}_lock WHERE name = key;
         RETURN ARRAY[CASE WHEN l.owner = who THEN l.token END, l.lease_us, now_us, l.token];
     END IF;
-    given := {t}_give(key, who, lease, now_us);
-    IF l.waited_for THEN
+    IF in_line THEN
         DELETE FROM {t}_waiter WHERE name = key AND owner = who;
     END IF;
+    given := {t}_give(key, who, lease, now_us);
     RETURN ARRAY[given, lease, now_us, given];
 END $$;
 
 -- Releases the lock, or leaves the line. Answers whether its lease still ran; null: the owner did not hold it.
 CREATE OR REPLACE FUNCTION {t}_release(key text, who text, give_up boolean) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-    now_us bigint := {t}_decide(key);
+    now_us bigint;
     end_us bigint;
-    waited_for boolean;
+    l {t}_lock;
 BEGIN
-    IF give_up THEN
-        INSERT INTO {t}_gone VALUES (who, now_us) ON CONFLICT DO NOTHING;
+    IF NOT give_up THEN
+        UPDATE {t}_lock SET owner = NULL WHERE name = key AND owner = who AND NOT waited_for RETURNING expires_us INTO end_us;
+        IF FOUND THEN
+            RETURN end_us > {t}_now();
+        END IF;
     END IF;
-    SELECT expires_us, EXISTS (SELECT FROM {t}_waiter AS w WHERE w.name = key) INTO end_us, waited_for
-        FROM {t}_lock WHERE name = key AND owner = who;
-    IF NOT FOUND THEN
+    IF give_up THEN
+        l := {t}_decide(key);
+        INSERT INTO {t}_gone VALUES (who, {t}_now()) ON CONFLICT DO NOTHING;
+    ELSE
+        SELECT * INTO l FROM {t}_lock WHERE name = key FOR NO KEY UPDATE;
+    END IF;
+    now_us := {t}_now();
+    IF l.owner IS DISTINCT FROM who THEN
         DELETE FROM {t}_waiter WHERE name = key AND owner = who;
         RETURN NULL;
     END IF;
-    IF waited_for AND {t}_hand_over(key, now_us) THEN
-        RETURN end_us > now_us;
+    IF NOT {t}_hand_over(key, now_us) THEN
+        UPDATE {t}_lock SET owner = NULL, waited_for = EXISTS (SELECT FROM {t}_waiter AS w WHERE w.name = key) WHERE name = key;
     END IF;
-    UPDATE {t}_lock SET owner = NULL WHERE name = key;
-    RETURN end_us > now_us;
+    RETURN l.expires_us > now_us;
 END $$;
 
 -- What a client with waiters does now and then: shows that it lives, serves locks that came free without a release, and
@@ -176,11 +223,14 @@ BEGIN
     INSERT INTO {t}_client VALUES (me, now_us, hears) ON CONFLICT (id) DO UPDATE SET seen_us = now_us;
     FOR i IN 1 .. cardinality(keys) LOOP
         SELECT * INTO l FROM {t}_lock WHERE name = keys[i];
+        now_us := {t}_now();
         IF l.owner IS NULL OR l.expires_us <= now_us OR l.expires_us - now_us > l.lease_us THEN
-            now_us := {t}_decide(keys[i]);
-            UPDATE {t}_lock SET expires_us = now_us + lease_us WHERE name = keys[i] AND expires_us - now_us > lease_us;
-            IF NOT EXISTS (SELECT FROM {t}_lock WHERE name = keys[i] AND owner IS NOT NULL AND expires_us > now_us) THEN
+            l := {t}_decide(keys[i]);
+            now_us := {t}_now();
+            IF l.owner IS NULL OR l.expires_us <= now_us THEN
                 PERFORM {t}_hand_over(keys[i], now_us);
+            ELSIF l.expires_us - now_us > l.lease_us THEN
+                UPDATE {t}_lock SET expires_us = now_us + lease_us WHERE name = keys[i];
             END IF;
             SELECT * INTO l FROM {t}_lock WHERE name = keys[i];
         END IF;

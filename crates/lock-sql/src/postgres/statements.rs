@@ -6,7 +6,7 @@ use crate::server::{Statement, Table};
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
 
 /// The version of the tables, in `meta`.
-pub(super) const VERSION: i64 = 1;
+pub(super) const VERSION: i64 = 2;
 
 /// How many rows a sweep deletes.
 const SWEPT_AT_ONCE: usize = 1000;
@@ -51,7 +51,8 @@ impl Statements {
             find: fill("SELECT to_regclass('{t}_meta') IS NOT NULL AS made, pg_is_in_recovery() AS standby"),
             probe: fill(
                 "SELECT (SELECT value FROM {t}_meta WHERE key = 'version') AS version,
-                    (SELECT count(*) FROM (SELECT name, owner, token, lease_us, since_us, expires_us FROM {t}_lock LIMIT 1) AS l),
+                    (SELECT count(*) FROM (SELECT name, owner, token, lease_us, since_us, expires_us, waited_for
+                        FROM {t}_lock LIMIT 1) AS l),
                     (SELECT count(*) FROM (SELECT name, ticket, owner, lease_us, client, place FROM {t}_waiter LIMIT 1) AS w),
                     (SELECT count(*) FROM (SELECT id, seen_us, listens FROM {t}_client LIMIT 1) AS c),
                     (SELECT count(*) FROM (SELECT owner, at_us FROM {t}_gone LIMIT 1) AS g)",
