@@ -9,10 +9,10 @@ use super::{END_OF_LINE, MySqlLock, Seen, arguments};
 use crate::server::{Again, OnItsWay};
 
 /// The pause before the first question, and the longest one.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(600));
+const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(600));
 
 /// A pause after a lock has changed hands: where that goes on, our turn may come any moment.
-const LIVELY: Duration = Duration::from_millis(8);
+const LIVELY: Duration = Duration::from_millis(12);
 
 /// So many turns between two questions are too many.
 const MISSED: i64 = 4;
@@ -23,8 +23,9 @@ const A_TURN: Duration = Duration::from_millis(2);
 /// The longest pause of one with a ticket, which has to be seen.
 const SEEN: Duration = Duration::from_secs(1);
 
-/// Passed over by so many, a waiter draws a ticket: nobody is kept waiting for ever by who asks at better moments.
-const PASSED_OVER: i64 = 16;
+/// Passed over by so many, a waiter draws a ticket: nobody is kept waiting for ever by who asks at better moments. Not by fewer:
+/// until its holder asks again, a lock that is free stays so, and a ticket is three statements more.
+const PASSED_OVER: i64 = 32;
 
 /// How long to wait between two questions: longer and longer, so that a long wait costs little and a short one is over soon.
 #[derive(Debug)]
