@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use lock_core::{Claim, DistributedLock, LockName, OwnerId};
 use lock_sql::MySqlLock;
+use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{Connection, MySqlConnection, Row};
 use test_servers::MariaDbServer;
 
 use crate::contended::{Load, run};
-use crate::{Figure, PAUSE, idle, middle};
+use crate::{Figure, PAUSE, idle, interleaved};
 
 /// Long enough for any run.
 const LEASE: Duration = Duration::from_secs(60);
@@ -19,32 +20,33 @@ const LEASE: Duration = Duration::from_secs(60);
 pub async fn uncontended(rounds: usize, each: Duration) -> Figure {
     let server = MariaDbServer::start_durable();
     let lock = MySqlLock::connect(&server.url(), "bench").await.expect("a server");
-    let mut bare = MySqlConnection::connect(&server.url()).await.expect("a server");
+    // A pool like ours: as large, and a connection that was used just now is not asked whether it works.
+    let pool = MySqlPoolOptions::new().max_connections(8).test_before_acquire(false);
+    let bare = pool.connect(&server.url()).await.expect("a server");
     sqlx::query(
         "CREATE TABLE bare (name VARBINARY(255) PRIMARY KEY, owner VARBINARY(255), expires BIGINT) ENGINE=InnoDB",
     )
-    .execute(&mut bare)
+    .execute(&bare)
     .await
     .expect("a new table");
     let name = LockName::new("bench").expect("a name");
     let mut ratios = Vec::new();
     let mut number = 0;
     for _ in 0..rounds {
-        let base = middle(each, async || {
-            let insert = sqlx::query("INSERT INTO bare VALUES (?, ?, ?) ON DUPLICATE KEY UPDATE owner = VALUES(owner)");
-            insert.bind("bench").bind("bench@host:1#1").bind(1_i64).execute(&mut bare).await.expect("free");
-            let delete =
-                sqlx::query("DELETE FROM bare WHERE name = ? AND owner = ?").bind("bench").bind("bench@host:1#1");
-            assert_eq!(delete.execute(&mut bare).await.expect("held").rows_affected(), 1);
-        });
-        let base = base.await;
-        let ours = middle(each, async || {
+        let cycle = async || {
             number += 1;
             let claim = Claim::new(name.clone(), OwnerId::from_store(&format!("bench@host:1#{number}")), LEASE);
             lock.lock(&claim).await.expect("free");
             lock.unlock(&claim).await.expect("held");
-        });
-        let ours = ours.await;
+        };
+        let pair = async || {
+            let insert = sqlx::query("INSERT INTO bare VALUES (?, ?, ?) ON DUPLICATE KEY UPDATE owner = VALUES(owner)");
+            insert.bind("bench").bind("bench@host:1#1").bind(1_i64).execute(&bare).await.expect("free");
+            let delete =
+                sqlx::query("DELETE FROM bare WHERE name = ? AND owner = ?").bind("bench").bind("bench@host:1#1");
+            assert_eq!(delete.execute(&bare).await.expect("held").rows_affected(), 1);
+        };
+        let [ours, base] = interleaved(each, cycle, pair).await;
         println!("    mariadb: {:.0} us, bare upsert + delete {:.0} us", ours * 1e6, base * 1e6);
         ratios.push(ours / base);
     }

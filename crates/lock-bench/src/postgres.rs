@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use lock_core::{Claim, DistributedLock, LockName, Locks, OwnerId};
 use lock_sql::PostgresLock;
-use sqlx::{Connection, PgConnection};
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{Connection, PgConnection, PgPool};
 use test_servers::PostgresServer;
 
 use crate::contended::{Load, run};
-use crate::{Figure, PAUSE, idle, middle};
+use crate::{Figure, PAUSE, idle, interleaved, middle};
 
 /// Long enough for any run.
 const LEASE: Duration = Duration::from_secs(60);
@@ -20,41 +21,42 @@ const LEASE: Duration = Duration::from_secs(60);
 pub async fn uncontended(rounds: usize, each: Duration) -> Figure {
     let server = PostgresServer::start_durable(&[]);
     let lock = PostgresLock::connect(&server.url(), "bench").await.expect("a server");
-    let mut bare = bare(&server).await;
+    let bare = bare(&server).await;
     let name = LockName::new("bench").expect("a name");
     let mut ratios = Vec::new();
     let mut number = 0;
     for _ in 0..rounds {
-        let base = middle(each, async || pair(&mut bare).await).await;
-        let ours = middle(each, async || {
+        let cycle = async || {
             number += 1;
             let claim = Claim::new(name.clone(), OwnerId::from_store(&format!("bench@host:1#{number}")), LEASE);
             lock.lock(&claim).await.expect("free");
             lock.unlock(&claim).await.expect("held");
-        });
-        let ours = ours.await;
+        };
+        let [ours, base] = interleaved(each, cycle, async || pair(&bare).await).await;
         println!("    postgres: {:.0} us, bare upsert + delete {:.0} us", ours * 1e6, base * 1e6);
         ratios.push(ours / base);
     }
     Figure::at_most("postgres: lock + unlock, median time / bare upsert + delete", ratios, 1.2)
 }
 
-async fn bare(server: &PostgresServer) -> PgConnection {
-    let mut bare = PgConnection::connect(&server.url()).await.expect("a server");
+/// A pool like ours: as large, and a connection that was used just now is not asked whether it works.
+async fn bare(server: &PostgresServer) -> PgPool {
+    let pool = PgPoolOptions::new().max_connections(8).test_before_acquire(false);
+    let bare = pool.connect(&server.url()).await.expect("a server");
     sqlx::query("CREATE TABLE bare (name text PRIMARY KEY, owner text, expires bigint)")
-        .execute(&mut bare)
+        .execute(&bare)
         .await
         .expect("a new table");
     bare
 }
 
-async fn pair(bare: &mut PgConnection) {
+async fn pair(bare: &PgPool) {
     const INSERT: &str = "INSERT INTO bare VALUES ($1, $2, $3) ON CONFLICT (name) DO UPDATE SET owner = excluded.owner,
         expires = excluded.expires WHERE bare.expires < 0";
-    let insert = sqlx::query(INSERT).bind("bench").bind("bench@host:1#1").bind(1_i64).execute(&mut *bare).await;
+    let insert = sqlx::query(INSERT).bind("bench").bind("bench@host:1#1").bind(1_i64).execute(bare).await;
     assert_eq!(insert.expect("free").rows_affected(), 1);
     let delete = sqlx::query("DELETE FROM bare WHERE name = $1 AND owner = $2").bind("bench").bind("bench@host:1#1");
-    assert_eq!(delete.execute(&mut *bare).await.expect("held").rows_affected(), 1);
+    assert_eq!(delete.execute(bare).await.expect("held").rows_affected(), 1);
 }
 
 /// 8 processes on one name, with 2 ms holds and pauses: the rate, per that of `flock` in the same round; the median hand-off,
@@ -63,11 +65,11 @@ pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [F
     let load = Load { pause: PAUSE, during: each };
     let server = PostgresServer::start_durable(&["track_functions=all"]);
     drop(PostgresLock::connect(&server.url(), "bench").await.expect("a server"));
-    let mut bare = bare(&server).await;
+    let bare = bare(&server).await;
     let (mut rates, mut hand_offs, mut statements, mut fairness) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         let base = run("flock", folder, load);
-        let single = middle(Duration::from_secs(1), async || pair(&mut bare).await).await;
+        let single = middle(Duration::from_secs(1), async || pair(&bare).await).await;
         let before = calls(&server).await;
         let ours = run("postgres", server.url(), load);
         let asked = calls(&server).await - before;
@@ -111,6 +113,9 @@ async fn commits(server: &PostgresServer) -> i64 {
     query.fetch_one(&mut bare).await.expect("a number")
 }
 
+/// After so long the server has counted what a session did that is idle by then.
+const COUNTED: Duration = Duration::from_secs(12);
+
 /// `count` locks held with the default lease: the most connections, and statements a second that renew them.
 pub async fn kept(count: usize, during: Duration) -> [Figure; 2] {
     let server = PostgresServer::start_durable(&["autovacuum=off"]);
@@ -121,6 +126,7 @@ pub async fn kept(count: usize, during: Duration) -> [Figure; 2] {
         guards.push(locks.mutex(&format!("kept/{number}")).lock().await.expect("free"));
     }
     let mut bare = PgConnection::connect(&server.url()).await.expect("a server");
+    tokio::time::sleep(COUNTED).await;
     let query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'oarlock'";
     let (before, start, mut connections) = (commits(&server).await, Instant::now(), Vec::new());
     while start.elapsed() < during {

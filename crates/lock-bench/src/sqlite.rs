@@ -11,9 +11,9 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection};
 
 use crate::contended::{Load, run};
-use crate::{Figure, PAUSE, rate};
+use crate::{Figure, PAUSE, interleaved};
 
-/// Lock and unlock, nobody else there, in cycles per bare insert-and-delete pair.
+/// Lock and unlock, nobody else there: the median time, per that of a bare insert-and-delete pair.
 pub async fn uncontended(folder: &Path, rounds: usize, each: Duration) -> Figure {
     let store = SqliteLock::open(folder.join("ours.db"), "bench").await.expect("a new file");
     let locks = Locks::new(Arc::new(store));
@@ -32,23 +32,20 @@ pub async fn uncontended(folder: &Path, rounds: usize, each: Duration) -> Figure
         .expect("a new table");
     let mut ratios = Vec::new();
     for _ in 0..rounds {
-        let base = rate(each, async || {
+        let pair = async || {
             let insert = sqlx::query("INSERT INTO held VALUES (?, ?, ?)").bind("bench").bind("owner").bind(1_i64);
             insert.execute(&mut bare).await.expect("free");
             let delete = sqlx::query("DELETE FROM held WHERE name = ? AND owner = ?").bind("bench").bind("owner");
             delete.execute(&mut bare).await.expect("held");
-        });
-        let base = base.await;
-        let rate = rate(each, async || {
-            mutex.lock().await.expect("free").unlock().await.expect("held");
-        });
-        let rate = rate.await;
-        println!("    sqlite: {rate:.0} cycles/s, bare insert + delete {base:.0} cycles/s");
-        ratios.push(rate / base);
+        };
+        let cycle = async || mutex.lock().await.expect("free").unlock().await.map(drop).expect("held");
+        let [ours, base] = interleaved(each, cycle, pair).await;
+        println!("    sqlite: {:.0} us, bare insert + delete {:.0} us", ours * 1e6, base * 1e6);
+        ratios.push(ours / base);
     }
     drop(locks.shutdown(Duration::from_secs(1)).await);
     bare.close().await.expect("no statement is open");
-    Figure::at_least("sqlite: lock + unlock / bare insert + delete", ratios, 0.8)
+    Figure::at_most("sqlite: lock + unlock, median time / bare insert + delete", ratios, 1.2)
 }
 
 /// 8 processes on one name, with holds and pauses of 2 ms: acquisitions per second, per those by `flock`.
