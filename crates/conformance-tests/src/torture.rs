@@ -128,7 +128,8 @@ pub async fn run(options: &TortureOptions, site: Site) -> io::Result<Report> {
     let struck_for = options.duration.saturating_sub(options.calm());
     let mut suffering = JoinSet::new();
     for (lane, victim) in victims {
-        let plan = plan(lane, options.seed, &options.blows, options.lease, struck_for);
+        let blows: Vec<_> = options.blows.iter().copied().filter(|blow| victim.can_suffer(*blow)).collect();
+        let plan = plan(lane, options.seed, &blows, options.lease, struck_for);
         suffering.spawn(victim.suffer(lane, plan, start, log.clone()));
     }
     let mut victims = Vec::new();
