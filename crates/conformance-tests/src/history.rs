@@ -82,6 +82,15 @@ pub enum What {
     Forgetting,
     /// It lost all it knew, before this moment.
     Forgotten,
+    /// All clients have ended and their time is up, and yet this lock is held or waited for.
+    Left {
+        /// The lock.
+        name: String,
+        /// The holder's fencing token, if anybody holds it.
+        token: Option<u64>,
+        /// How many wait.
+        waiters: usize,
+    },
     /// Something is done to the client, after this moment. (The client may be a server, or a network.)
     Struck {
         /// What.

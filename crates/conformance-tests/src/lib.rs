@@ -114,6 +114,7 @@ mod acquisition;
 mod cases;
 mod ctx;
 mod faulty;
+mod ghosts;
 mod harness;
 pub mod history;
 pub mod oracle;

@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::proxy::Proxy;
 
-/// One thing that the torture does. All but [`Blow::Kill`] and [`Blow::Reset`] last for a time that is drawn.
+/// One thing that the torture does. Most last for a time that is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Blow {
@@ -47,6 +47,10 @@ pub enum Blow {
     KillServer,
     /// A server is shut down in good order, and started again at once.
     RestartServer,
+    /// A server is cut off from the others of its store; its clients reach it.
+    CutServer,
+    /// A store drops the past that it keeps for those who look back.
+    Compact,
 }
 
 /// Who can be struck.
@@ -58,7 +62,7 @@ enum Victim {
 }
 
 /// Each with its name, who is struck, and for how many leases it lasts.
-const BLOWS: [(Blow, &str, Victim, Range<f64>); 16] = [
+const BLOWS: [(Blow, &str, Victim, Range<f64>); 18] = [
     (Blow::Stop, "stop", Victim::Worker, 1.2..2.5),
     (Blow::Kill, "kill", Victim::Worker, 0.0..0.0),
     (Blow::Cut, "cut", Victim::Network, 0.2..2.5),
@@ -75,6 +79,8 @@ const BLOWS: [(Blow, &str, Victim, Range<f64>); 16] = [
     (Blow::PauseServer, "pause-server", Victim::Server, 0.2..2.0),
     (Blow::KillServer, "kill-server", Victim::Server, 0.0..1.0),
     (Blow::RestartServer, "restart-server", Victim::Server, 0.0..0.0),
+    (Blow::CutServer, "cut-server", Victim::Server, 0.2..2.5),
+    (Blow::Compact, "compact", Victim::Server, 0.0..0.0),
 ];
 
 impl Blow {
@@ -90,6 +96,12 @@ impl Blow {
 
     fn row(self) -> &'static (Self, &'static str, Victim, Range<f64>) {
         BLOWS.iter().find(|(blow, ..)| *blow == self).expect("every blow has its row")
+    }
+
+    /// Is it up to the kind of server whether it can suffer this? See
+    /// [`Server::suffers`](crate::torture::Server::suffers).
+    pub(crate) fn is_particular(self) -> bool {
+        matches!(self, Self::CutServer | Self::Compact)
     }
 
     /// Does this to what goes through.
@@ -265,7 +277,7 @@ mod tests {
     #[test]
     fn everybody_suffers_what_is_meant_for_them_and_all_of_it() {
         let mut all = Vec::new();
-        for (lane, wanted) in [(LANES[0], 2), (LANES[2], 11), (LANES[3], 14)] {
+        for (lane, wanted) in [(LANES[0], 2), (LANES[2], 11), (LANES[3], 16)] {
             let mut kinds: Vec<_> = drawn(lane, 7).iter().map(|step| step.blow).collect();
             kinds.sort_unstable();
             kinds.dedup();

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::ghosts::ghosts;
 use crate::history::{self, Event, What};
 use crate::oracle::{self, Tolerance, Violation};
 use crate::ordeal::{Ordeal, freed, ordeals, recoveries};
@@ -77,6 +78,7 @@ impl Report {
         }
         let ordeals = ordeals(&events);
         violations.extend(paralysis(&events, &ordeals, options.calm()));
+        violations.extend(ghosts(&events));
         let mut blows = BTreeMap::new();
         for ordeal in &ordeals {
             *blows.entry(ordeal.blow.clone()).or_default() += 1;

@@ -23,6 +23,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::ghosts;
 use crate::history::Log;
 pub use crate::plan::Blow;
 use crate::plan::{Lane, plan};
@@ -123,12 +124,14 @@ pub(crate) const GRACE: Duration = Duration::from_secs(5);
 pub async fn run(options: &TortureOptions, site: Site) -> io::Result<Report> {
     let folder = tempfile::tempdir()?;
     let log = Log::to_file("supervisor", &Workload::history(folder.path(), "supervisor"))?;
+    let untouched = site.url();
     let victims = victims(options, site, folder.path())?;
     let start = Instant::now();
     let struck_for = options.duration.saturating_sub(options.calm());
     let mut suffering = JoinSet::new();
     for (lane, victim) in victims {
-        let plan = plan(lane, options.seed, &options.blows, options.lease, struck_for);
+        let blows: Vec<_> = options.blows.iter().copied().filter(|blow| victim.can_suffer(*blow)).collect();
+        let plan = plan(lane, options.seed, &blows, options.lease, struck_for);
         suffering.spawn(victim.suffer(lane, plan, start, log.clone()));
     }
     let mut victims = Vec::new();
@@ -148,6 +151,7 @@ pub async fn run(options: &TortureOptions, site: Site) -> io::Result<Report> {
     while let Some(ended) = ending.join_next().await {
         clients.extend(ended.map_err(io::Error::other)??);
     }
+    ghosts::look(options, untouched, &log).await?;
     drop(others);
     let mut report = Report::of(options, folder.path(), &clients)?;
     if !report.violations.is_empty() {

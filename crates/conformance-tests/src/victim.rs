@@ -36,6 +36,18 @@ pub trait Server: Send + 'static {
 
     /// Starts it again, until it answers.
     fn start(&mut self);
+
+    /// Which of [`Blow::CutServer`] and [`Blow::Compact`] it can suffer; none if it does not say. The same for as long as
+    /// it lives, so that a seed makes the same plan.
+    fn suffers(&self) -> &'static [Blow] {
+        &[]
+    }
+
+    /// Does one of those to it.
+    fn strike(&mut self, _blow: Blow) {}
+
+    /// Ends it.
+    fn relieve(&mut self, _blow: Blow) {}
 }
 
 /// Who suffers what a plan says.
@@ -50,6 +62,12 @@ pub(crate) enum Victim {
 }
 
 impl Victim {
+    /// Can it suffer this, if its kind can?
+    pub(crate) fn can_suffer(&self, blow: Blow) -> bool {
+        let server = if let Self::Server { server, .. } = self { server.as_ref() } else { None };
+        !blow.is_particular() || server.is_some_and(|server| server.suffers().contains(&blow))
+    }
+
     /// Suffers all that is planned, from `start` on. What comes late, because something took its time, lasts no shorter.
     pub(crate) async fn suffer(mut self, lane: Lane, plan: Vec<Step>, start: Instant, log: Log) -> io::Result<Self> {
         let log = log.client(&lane.to_string());
@@ -80,6 +98,7 @@ impl Victim {
                     Blow::PauseServer => away(server, |server| server.pause()).await,
                     Blow::KillServer => away(server, |server| server.kill()).await,
                     Blow::RestartServer => away(server, |server| server.shut_down()).await,
+                    blow if blow.is_particular() => away(server, move |server| server.strike(blow)).await,
                     blow => {
                         blow.strike(proxy, step.delay);
                         Ok(())
@@ -106,6 +125,7 @@ impl Victim {
                     }
                     Ok(())
                 }
+                blow if blow.is_particular() => away(server, move |server| server.relieve(blow)).await,
                 blow => {
                     blow.relieve(proxy);
                     Ok(())

@@ -5,7 +5,7 @@ use std::io;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
-use lock_core::{Config, ErrorKind, LockGuard, Locks, Registry, Unlocked};
+use lock_core::{Config, ErrorKind, FencingToken, LockGuard, Locks, Registry, Unlocked};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
@@ -51,6 +51,8 @@ pub(crate) enum Order {
     Lost,
     /// Say what the time is by the wall clock.
     WallClock,
+    /// Say how the lock stands.
+    Inspect { name: String },
 }
 
 /// What came of it.
@@ -72,6 +74,8 @@ pub(crate) enum Answer {
     Told,
     /// Seconds since 1970.
     WallClock(u64),
+    /// The fencing token of who holds the lock, if anybody does, and how many wait.
+    Status { token: Option<u64>, waiters: usize },
     /// It went wrong.
     Failed(String),
 }
@@ -152,6 +156,15 @@ async fn follow(locks: &Locks, lease: Duration, held: &mut Option<LockGuard>, or
         Order::WallClock => {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             return Ok(Answer::WallClock(now.unwrap_or_default().as_secs()));
+        }
+        Order::Inspect { name } => {
+            return Ok(match locks.inspect(&name).await {
+                Ok(status) => Answer::Status {
+                    token: status.holder.map(|holder| FencingToken::new(holder.token).get()),
+                    waiters: status.waiters.len(),
+                },
+                Err(error) => Answer::Failed(error.to_string()),
+            });
         }
         other => return with_guard(held.as_ref().ok_or_else(nothing_held)?, other).await,
     };

@@ -133,7 +133,7 @@ async fn a_session_that_expired_is_replaced_and_waiters_go_on() {
 #[tokio::test]
 async fn a_holder_at_a_server_that_is_cut_off_loses_in_time() {
     // A server takes longer to notice that it is cut off than the session lasts.
-    let servers = ZookeeperServers::start_with(3, &["syncLimit=40"]);
+    let mut servers = ZookeeperServers::start_with(3, &["syncLimit=40"]);
     let leader = servers.leader().unwrap();
     let follower = (leader + 1) % 3;
     let at = |number: usize| format!("zookeeper://{}", servers.addresses()[number]);

@@ -5,9 +5,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use conformance_tests::torture;
+use conformance_tests::torture::{self, Blow};
 use tempfile::TempDir;
 
+use crate::Proxy;
 use crate::process::{PATIENCE, Process, free_port};
 use crate::tortured::{Store, apart};
 
@@ -23,9 +24,19 @@ pub struct EtcdCluster {
 
 #[derive(Debug)]
 struct Member {
-    /// That for clients, and that for its peers.
-    ports: (u16, u16),
+    ports: Ports,
+    /// In front of the port for its peers.
+    proxy: Proxy,
     process: Process,
+}
+
+/// Where a member listens.
+#[derive(Clone, Copy, Debug)]
+struct Ports {
+    clients: u16,
+    peers: u16,
+    /// Where the peers find it.
+    advertised: u16,
 }
 
 impl EtcdCluster {
@@ -50,12 +61,17 @@ impl EtcdCluster {
         // Another process may take a port between our finding it free and the member's taking it.
         for _ in 0..20 {
             let folder = tempfile::tempdir().expect("a temporary folder");
-            let ports: Vec<_> = (0..members).map(|_| (free_port(), free_port())).collect();
-            let members = (0..members)
-                .map(|number| spawn(&folder, scheme, &ports, number, &arguments))
-                .zip(&ports)
-                .map(|(process, &ports)| Member { ports, process })
-                .collect();
+            let place = |_| {
+                let (clients, peers) = (free_port(), free_port());
+                let proxy = Proxy::new((Ipv4Addr::LOCALHOST, peers).into());
+                (Ports { clients, peers, advertised: proxy.address().port() }, proxy)
+            };
+            let (ports, proxies): (Vec<_>, Vec<_>) = (0..members).map(place).unzip();
+            let start = |(number, proxy)| {
+                let process = spawn(&folder, scheme, &ports, number, &arguments);
+                Member { ports: ports[number], proxy, process }
+            };
+            let members = proxies.into_iter().enumerate().map(start).collect();
             let mut cluster = Self { members, folder, scheme, arguments: arguments.clone() };
             if (0..cluster.members.len()).all(|member| cluster.is_up(member)) {
                 return cluster;
@@ -71,7 +87,7 @@ impl EtcdCluster {
 
     /// Where the members listen.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.members.iter().map(|member| (Ipv4Addr::LOCALHOST, member.ports.0).into()).collect()
+        self.members.iter().map(|member| (Ipv4Addr::LOCALHOST, member.ports.clients).into()).collect()
     }
 
     /// The members as they are named in a URL: `host:port,host:port`.
@@ -90,7 +106,7 @@ impl EtcdCluster {
         let late = Instant::now() + PATIENCE;
         while Instant::now() < late {
             for (number, member) in self.members.iter().enumerate() {
-                let metrics = get(member.ports.0, "/metrics").unwrap_or_default();
+                let metrics = get(member.ports.clients, "/metrics").unwrap_or_default();
                 if metrics.lines().any(|line| line == "etcd_server_is_leader 1") {
                     return number;
                 }
@@ -113,6 +129,32 @@ impl EtcdCluster {
     /// Lets a paused member go on.
     pub fn resume(&self, member: usize) {
         self.members[member].process.resume();
+    }
+
+    /// From now on the other members do not hear this one, and it gets no answers from them; what they tell it of
+    /// themselves arrives. Its clients reach it.
+    pub fn cut(&self, member: usize) {
+        self.members[member].proxy.hold();
+    }
+
+    /// What was held goes on.
+    pub fn heal(&self, member: usize) {
+        self.members[member].proxy.forward();
+    }
+
+    /// Drops all that is kept of the past, and answers whether that was done: it takes most of the members.
+    ///
+    /// # Panics
+    /// If `etcdctl` is not installed.
+    pub fn compact(&self) -> bool {
+        let ask = |arguments: &[&str]| {
+            let asked = self.etcdctl(arguments).args(["--command-timeout", "2s"]).output();
+            asked.expect("install Debian's package etcd-client")
+        };
+        let answer = ask(&["get", "x", "--write-out", "fields"]).stdout;
+        let answer = String::from_utf8_lossy(&answer);
+        let revision = answer.lines().find_map(|line| line.strip_prefix("\"Revision\" : "));
+        revision.is_some_and(|revision| ask(&["compact", revision]).status.success())
     }
 
     /// `kill -9` of a member, and a new process on the same ports and files.
@@ -143,7 +185,7 @@ impl EtcdCluster {
         };
         let count = |line: &str| line.rsplit(' ').next().and_then(|number| number.parse::<f64>().ok());
         let of_member = |member: &Member| {
-            let metrics = get(member.ports.0, "/metrics").expect("the member runs");
+            let metrics = get(member.ports.clients, "/metrics").expect("the member runs");
             metrics.lines().filter(wanted).filter_map(count).sum::<f64>() as u64
         };
         self.members.iter().map(of_member).sum()
@@ -163,9 +205,9 @@ impl EtcdCluster {
 
     /// Does the member answer a request, and does it live? A port that another server has answers too.
     fn is_up(&mut self, member: usize) -> bool {
-        let Member { ports: (client, _), process } = &mut self.members[member];
+        let Member { ports: Ports { clients, .. }, process, .. } = &mut self.members[member];
         let tls = self.scheme == "https";
-        process.is_ready(|| get(*client, "/health").is_ok_and(|answer| tls || answer.contains(r#""health":"true""#)))
+        process.is_ready(|| get(*clients, "/health").is_ok_and(|answer| tls || answer.contains(r#""health":"true""#)))
     }
 }
 
@@ -182,20 +224,39 @@ impl Store for EtcdCluster {
         let ports: Vec<_> = self.members.iter().map(|member| member.ports).collect();
         self.members[number].process = spawn(&self.folder, self.scheme, &ports, number, &self.arguments);
     }
+
+    fn suffers(&self) -> &'static [Blow] {
+        if self.members.len() > 1 { &[Blow::CutServer, Blow::Compact] } else { &[Blow::Compact] }
+    }
+
+    fn strike(&mut self, number: usize, blow: Blow) {
+        if blow == Blow::CutServer {
+            self.cut(number);
+        } else {
+            // Not while too few members run.
+            self.compact();
+        }
+    }
+
+    fn relieve(&mut self, number: usize, blow: Blow) {
+        if blow == Blow::CutServer {
+            self.heal(number);
+        }
+    }
 }
 
-fn spawn(folder: &TempDir, scheme: &str, ports: &[(u16, u16)], number: usize, arguments: &[String]) -> Process {
-    let (client, peer) = ports[number];
-    let client = format!("{scheme}://127.0.0.1:{client}");
-    let peers: Vec<_> =
-        ports.iter().enumerate().map(|(number, (_, peer))| format!("{number}=http://127.0.0.1:{peer}")).collect();
-    let peer = format!("http://127.0.0.1:{peer}");
+fn spawn(folder: &TempDir, scheme: &str, ports: &[Ports], number: usize, arguments: &[String]) -> Process {
+    let Ports { clients, peers, advertised } = ports[number];
+    let clients = format!("{scheme}://127.0.0.1:{clients}");
+    let peer = |port: u16| format!("http://127.0.0.1:{port}");
+    let all = ports.iter().enumerate();
+    let all: Vec<_> = all.map(|(number, ports)| format!("{number}={}", peer(ports.advertised))).collect();
     let mut etcd = Command::new("etcd");
     etcd.args(["--name", &number.to_string(), "--data-dir"])
         .arg(folder.path().join(number.to_string()))
-        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-        .args(["--initial-cluster", &peers.join(","), "--logger", "zap"])
+        .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
+        .args(["--listen-peer-urls", &peer(peers), "--initial-advertise-peer-urls", &peer(advertised)])
+        .args(["--initial-cluster", &all.join(","), "--logger", "zap"])
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -238,5 +299,29 @@ mod tests {
         cluster.kill(first);
         assert_ne!(cluster.leader(), first);
         cluster.restart(first);
+    }
+
+    #[test]
+    fn of_three_members_another_leads_when_nobody_hears_the_leader() {
+        let cluster = EtcdCluster::start(3);
+        let first = cluster.leader();
+        cluster.cut(first);
+        let late = Instant::now() + PATIENCE;
+        while cluster.leader() == first {
+            assert!(Instant::now() < late, "it still leads");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        cluster.heal(first);
+        assert!(cluster.etcdctl(&["endpoint", "health"]).output().unwrap().status.success());
+    }
+
+    #[test]
+    fn what_was_compacted_is_gone() {
+        let cluster = EtcdCluster::start(1);
+        cluster.etcdctl(&["put", "a", "b"]).output().unwrap();
+        let first = || cluster.etcdctl(&["get", "a", "--rev", "1"]).output().unwrap();
+        assert!(first().status.success());
+        assert!(cluster.compact());
+        assert!(String::from_utf8_lossy(&first().stderr).contains("compacted"));
     }
 }

@@ -7,6 +7,7 @@ mod certificates;
 mod clock;
 mod cluster;
 mod etcd;
+mod links;
 mod mariadb;
 mod pgbouncer;
 mod postgres;

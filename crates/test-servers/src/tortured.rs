@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use conformance_tests::torture;
+use conformance_tests::torture::{self, Blow};
 use nix::sys::signal::Signal;
 
 use crate::process::Process;
@@ -26,6 +26,17 @@ pub(crate) trait Store: Send + 'static {
 
     /// Starts a process that ended, at the same place. One of several is not waited for: the others that it needs may be paused.
     fn start_again(&mut self, number: usize);
+
+    /// See [`torture::Server::suffers`].
+    fn suffers(&self) -> &'static [Blow] {
+        &[]
+    }
+
+    /// See [`torture::Server::strike`].
+    fn strike(&mut self, _number: usize, _blow: Blow) {}
+
+    /// See [`torture::Server::relieve`].
+    fn relieve(&mut self, _number: usize, _blow: Blow) {}
 }
 
 /// Its processes one by one, to be tortured.
@@ -79,5 +90,17 @@ impl<S: Store> torture::Server for Member<S> {
 
     fn start(&mut self) {
         self.store().start_again(self.number);
+    }
+
+    fn suffers(&self) -> &'static [Blow] {
+        self.store().suffers()
+    }
+
+    fn strike(&mut self, blow: Blow) {
+        self.store().strike(self.number, blow);
+    }
+
+    fn relieve(&mut self, blow: Blow) {
+        self.store().relieve(self.number, blow);
     }
 }

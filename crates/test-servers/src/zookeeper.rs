@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use conformance_tests::torture;
+use conformance_tests::torture::{self, Blow};
 use tempfile::TempDir;
 
-use crate::Proxy;
+use crate::links::Links;
 use crate::process::{Process, free_port};
 use crate::tortured::{Store, apart};
 
@@ -40,8 +40,8 @@ pub struct ZookeeperServers {
     servers: Vec<Server>,
     folder: TempDir,
     options: Vec<String>,
-    /// By which the server of the row follows the server of the column.
-    links: Vec<Vec<Proxy>>,
+    /// By which they follow each other.
+    links: Links,
 }
 
 #[derive(Debug)]
@@ -63,11 +63,10 @@ impl ZookeeperServers {
         for _ in 0..5 {
             let folder = tempfile::tempdir().expect("a temporary folder");
             let ports: Vec<_> = (0..count).map(|_| [(); 3].map(|()| free_port())).collect();
-            let to_all =
-                |_| ports.iter().map(|[_, quorum, _]| Proxy::new((Ipv4Addr::LOCALHOST, *quorum).into())).collect();
-            let links: Vec<Vec<Proxy>> = (0..count).map(to_all).collect();
-            for (number, links) in links.iter().enumerate() {
-                configure(folder.path(), &ports, links, number, &options);
+            let quorum: Vec<_> = ports.iter().map(|[_, quorum, _]| *quorum).collect();
+            let links = Links::between(&quorum);
+            for number in 0..count {
+                configure(folder.path(), &ports, &links, number, &options);
             }
             let spawn = |(number, &[port, ..]): (usize, &[u16; 3])| Server {
                 port,
@@ -114,14 +113,15 @@ impl ZookeeperServers {
         ask(self.servers[number].port, command)
     }
 
-    /// From now on nothing goes between a follower and whoever leads; its clients reach it.
-    pub fn cut(&self, number: usize) {
-        self.links[number].iter().for_each(Proxy::hold);
+    /// From now on nothing goes between a follower and whoever leads, or between the leader and its followers; clients
+    /// reach all of them. (They may still vote.)
+    pub fn cut(&mut self, number: usize) {
+        self.links.cut(number);
     }
 
-    /// What was held between a follower and its leader goes on.
-    pub fn heal(&self, number: usize) {
-        self.links[number].iter().for_each(Proxy::forward);
+    /// What was held goes on, except to and from others that are cut off.
+    pub fn heal(&mut self, number: usize) {
+        self.links.heal(number);
     }
 
     /// `kill -9`.
@@ -165,13 +165,25 @@ impl Store for ZookeeperServers {
     fn start_again(&mut self, number: usize) {
         self.servers[number].process = spawn(self.folder.path(), number, &self.options);
     }
+
+    fn suffers(&self) -> &'static [Blow] {
+        if self.servers.len() > 1 { &[Blow::CutServer] } else { &[] }
+    }
+
+    fn strike(&mut self, number: usize, _: Blow) {
+        self.cut(number);
+    }
+
+    fn relieve(&mut self, number: usize, _: Blow) {
+        self.heal(number);
+    }
 }
 
 fn home(folder: &Path, number: usize) -> PathBuf {
     folder.join(number.to_string())
 }
 
-fn configure(folder: &Path, ports: &[[u16; 3]], links: &[Proxy], number: usize, options: &[String]) {
+fn configure(folder: &Path, ports: &[[u16; 3]], links: &Links, number: usize, options: &[String]) {
     let home = home(folder, number);
     std::fs::create_dir(&home).expect("a folder");
     let (tick, port) = (TICK.as_millis(), ports[number][0]);
@@ -185,7 +197,7 @@ fn configure(folder: &Path, ports: &[[u16; 3]], links: &[Proxy], number: usize, 
     config += "forceSync=no\n";
     if ports.len() > 1 {
         for (peer, [_, quorum, election]) in ports.iter().enumerate() {
-            let quorum = if peer == number { *quorum } else { links[peer].address().port() };
+            let quorum = if peer == number { *quorum } else { links.port(number, peer) };
             // Writing to a string cannot fail.
             let _ = writeln!(config, "server.{}=127.0.0.1:{quorum}:{election}", peer + 1);
         }
@@ -262,5 +274,22 @@ mod tests {
         }
         servers.restart(first);
         assert!((0..3).all(|number| mode(servers.servers[number].port).is_some()));
+    }
+
+    #[test]
+    fn a_leader_that_is_cut_off_leads_no_more() {
+        let mut servers = ZookeeperServers::start_with(3, &[]);
+        let first = servers.leader().unwrap();
+        servers.cut(first);
+        let late = Instant::now() + PATIENCE;
+        while servers.leader() == Some(first) {
+            assert!(Instant::now() < late, "it still leads");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        servers.heal(first);
+        while servers.leader().is_none() {
+            assert!(Instant::now() < late, "nobody leads");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }

@@ -26,6 +26,8 @@ pub(crate) enum Fault {
     LocalTokens,
     /// It counts the lease from the answer.
     LeaseFromReply,
+    /// What it holds outlives its client: it asks for a lease that does not end.
+    NoExpiry,
 }
 
 #[derive(Debug)]
@@ -48,8 +50,17 @@ impl Bad {
         match self.fault {
             Fault::NoDeadline => until + FOR_EVER,
             Fault::LeaseFromReply => self.inner.clock().now() + claim.lease,
-            Fault::None | Fault::PlainDelete | Fault::LocalTokens => until,
+            Fault::None | Fault::PlainDelete | Fault::LocalTokens | Fault::NoExpiry => until,
         }
+    }
+
+    /// What it asks for instead.
+    fn asked(&self, claim: &Claim) -> Claim {
+        let mut asked = claim.clone();
+        if self.fault == Fault::NoExpiry {
+            asked.lease = FOR_EVER;
+        }
+        asked
     }
 
     fn spoil(&self, claim: &Claim, grant: Grant) -> Grant {
@@ -74,11 +85,11 @@ impl DistributedLock for Bad {
     }
 
     async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
-        Ok(self.inner.try_lock(claim).await?.map(|grant| self.spoil(claim, grant)))
+        Ok(self.inner.try_lock(&self.asked(claim)).await?.map(|grant| self.spoil(claim, grant)))
     }
 
     async fn lock(&self, claim: &Claim) -> Result<Grant> {
-        Ok(self.spoil(claim, self.inner.lock(claim).await?))
+        Ok(self.spoil(claim, self.inner.lock(&self.asked(claim)).await?))
     }
 
     async fn unlock(&self, claim: &Claim) -> Result<Unlocked> {
@@ -94,7 +105,8 @@ impl DistributedLock for Bad {
             Renewal::Held { valid_until } => Ok(Renewal::Held { valid_until: self.believed(claim, valid_until) }),
             Renewal::NotHeld => Ok(Renewal::NotHeld),
         };
-        claims.iter().zip(self.inner.renew(claims).await).map(spoiled).collect()
+        let asked: Vec<_> = claims.iter().map(|claim| self.asked(claim)).collect();
+        claims.iter().zip(self.inner.renew(&asked).await).map(spoiled).collect()
     }
 
     fn notices(&self) -> BoxStream<'static, Notice> {

@@ -1,0 +1,71 @@
+//! What is left of locks when everybody has ended who took them.
+
+use std::io;
+
+use tokio::time::Instant;
+
+use crate::history::{Event, Log, What};
+use crate::torture::{GRACE, TortureOptions};
+use crate::violation::Violation;
+use crate::worker::{Answer, Order, Role, Worker};
+
+/// Has a new client look at the locks until nothing is left of them, or until it is too late for that; then that is logged.
+pub(crate) async fn look(options: &TortureOptions, url: String, log: &Log) -> io::Result<()> {
+    let role = Role { url, lease_ms: options.lease.as_millis() as u64, workload: None };
+    let mut client = Worker::spawn(&role, &[])?;
+    // That it is ready. If it could not connect, it died.
+    client.answer().await?;
+    let late = Instant::now() + options.lease + GRACE;
+    for name in options.names() {
+        loop {
+            let answer = client.ask(&Order::Inspect { name: name.clone() }).await?;
+            if answer == (Answer::Status { token: None, waiters: 0 }) {
+                break;
+            }
+            if Instant::now() < late {
+                tokio::time::sleep(options.lease / 20).await;
+                continue;
+            }
+            let Answer::Status { token, waiters } = answer else {
+                return Err(io::Error::other(format!("nobody can say what is left of {name}: {answer:?}")));
+            };
+            log.log(0, What::Left { name, token, waiters });
+            break;
+        }
+    }
+    client.end(options.lease + GRACE).await.map(drop)
+}
+
+/// **L2**: of who has ended, nothing is left when its time is up.
+pub(crate) fn ghosts(events: &[Event]) -> impl Iterator<Item = Violation> {
+    events.iter().filter_map(|event| {
+        let What::Left { name, token, waiters } = &event.what else { return None };
+        let held = token.map_or("nobody holds it".to_owned(), |token| format!("token {token} holds it"));
+        let what = format!("a ghost is left of {name}: {held} and {waiters} wait, long after all have ended");
+        let mut violation = Violation::of_tokens("L2", what, token.as_slice());
+        violation.show(name, events);
+        Some(violation)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(at: u64, op: u64, what: What) -> Event {
+        Event { at, client: "worker-0-0".into(), op, what }
+    }
+
+    #[test]
+    fn a_ghost_is_shown_with_what_is_known_of_it() {
+        let acquire = |at, op| event(at, op, What::Acquire { name: "x".into(), lease: 5, watched: true });
+        let left = |token| event(99, 0, What::Left { name: "x".into(), token, waiters: 2 });
+        let granted = |at, op, token| event(at, op, What::Granted { token, until: at + 5 });
+        let history = [acquire(1, 1), granted(2, 1, 7), acquire(3, 2), granted(4, 2, 8), left(Some(8)), left(None)];
+        let found: Vec<_> = ghosts(&history).collect();
+        assert!(found.iter().all(|ghost| ghost.rule == "L2"));
+        assert_eq!(found[0].events, history[2..4]);
+        assert_eq!((found.len(), found[1].events.len()), (2, 0));
+        assert_eq!(ghosts(&history[..4]).count(), 0);
+    }
+}
