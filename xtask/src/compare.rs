@@ -2,6 +2,7 @@
 //! saving what it grants before it answers.
 
 use std::any::Any;
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,8 +21,8 @@ pub(crate) struct Options {
     /// The page with plots and tables.
     #[arg(long, default_value = "target/compare.html")]
     html: PathBuf,
-    /// A picture of the head of the page, made by Chromium.
-    #[arg(long)]
+    /// A picture of some of it, made by Chromium.
+    #[arg(long, num_args = 0..=1, default_missing_value = "docs/compare.png")]
     picture: Option<PathBuf>,
 }
 
@@ -42,7 +43,7 @@ impl Store {
 fn stores() -> Result<Vec<Store>, String> {
     let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
     let redis = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
-    let zookeeper = ZookeeperServers::start();
+    let zookeeper = ZookeeperServers::start_with(1, &["forceSync=yes"]);
     let etcd = EtcdCluster::start(1);
     let postgres = PostgresServer::start_durable(&[]);
     let mariadb = MariaDbServer::start_durable();
@@ -74,8 +75,8 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     options.picture.as_ref().map_or(Ok(()), |picture| photograph(&options.html, picture))
 }
 
-/// Asks nobody outside for anything.
-const CHROMIUM: [&str; 9] = [
+/// Asks nobody outside for anything. The height is that of the plots below for six stores.
+const CHROMIUM: [&str; 10] = [
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
@@ -84,16 +85,29 @@ const CHROMIUM: [&str; 9] = [
     "--disable-sync",
     "--no-first-run",
     "--hide-scrollbars",
-    "--window-size=960,1560",
+    "--force-device-scale-factor=2",
+    "--window-size=880,800",
 ];
+
+/// Two of the page's plots side by side, as narrow as they are on a phone.
+const PICTURE: &str = "<style>
+body { display: grid; grid-template-columns: 358px 358px; justify-content: space-between; max-width: none; padding: 2rem 3rem }
+h1, h1 + p { grid-column: 1 / -1 }
+h2 { margin-top: 1rem }
+section, section p, .remarks, .wide svg { display: none }
+#eight, #rates { display: block }
+.narrow svg { display: block }
+</style>";
 
 fn photograph(page: &Path, picture: &Path) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("chromium, of the Debian package of that name: {error}");
-    let page = page.canonicalize().map_err(failed)?;
-    let profile = tempfile::tempdir().map_err(failed)?;
+    let folder = tempfile::tempdir().map_err(failed)?;
+    let styled = folder.path().join("page.html");
+    let whole = fs::read_to_string(page).map_err(failed)?;
+    fs::write(&styled, whole.replacen("</head>", &format!("{PICTURE}</head>"), 1)).map_err(failed)?;
     let mut chromium = Command::new("chromium");
-    chromium.args(CHROMIUM).arg(format!("--user-data-dir={}", profile.path().display()));
-    chromium.arg(format!("--screenshot={}", picture.display())).arg(format!("file://{}", page.display()));
+    chromium.args(CHROMIUM).arg(format!("--user-data-dir={}", folder.path().join("profile").display()));
+    chromium.arg(format!("--screenshot={}", picture.display())).arg(format!("file://{}", styled.display()));
     let status = chromium.stderr(Stdio::null()).status().map_err(failed)?;
     if status.success() { Ok(()) } else { Err(format!("chromium: {status}")) }
 }

@@ -1,7 +1,13 @@
-//! The developer's commands: `cargo xtask setup`, `cargo xtask test`, `cargo xtask torture BACKEND`, `cargo xtask compare`.
+//! The developer's commands: `cargo xtask setup`, `cargo xtask test`, `cargo xtask torture BACKEND`, `cargo xtask compare`,
+//! `cargo xtask bench`, `cargo xtask guarantees`.
 #![forbid(unsafe_code)]
 
+mod bench;
+#[cfg(test)]
+mod cases;
 mod compare;
+mod guarantees;
+mod record;
 mod test;
 mod torture;
 
@@ -20,6 +26,10 @@ enum Command {
     Torture(torture::Options),
     /// Compares every store that can be started here, and writes the report.
     Compare(compare::Options),
+    /// Makes the page of guarantees, docs/guarantees.md.
+    Guarantees(guarantees::Options),
+    /// Measures everything that has a bar, and writes the page of it.
+    Bench(bench::Options),
 }
 
 fn main() -> ExitCode {
@@ -32,6 +42,8 @@ fn main() -> ExitCode {
         Command::Test => test::run(),
         Command::Torture(options) => torture::run(&options),
         Command::Compare(options) => compare::run(&options),
+        Command::Guarantees(options) => guarantees::run(&options),
+        Command::Bench(options) => bench::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -100,6 +100,11 @@ impl<'a> Acquisition<'a> {
         }
     }
 
+    /// Did the client believe to hold at this moment, after the grant?
+    pub(crate) fn believed(&self, at: u64) -> bool {
+        self.until > at && self.release.is_none_or(|release| release > at) && self.told.is_none_or(|told| told > at)
+    }
+
     /// When the client stopped believing that it holds.
     pub(crate) fn belief_end(&self) -> u64 {
         let ends = [self.release, self.told, self.pauses.killed];

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use crate::acquisition::acquisitions;
 use crate::history::{Event, What};
 
 /// Something that was done to somebody, for a time.
@@ -65,6 +66,18 @@ pub(crate) fn recoveries(events: &[Event], ordeals: &[Ordeal]) -> Vec<(Duration,
     ordeals.iter().enumerate().filter_map(recovery).collect()
 }
 
+/// For each who was killed while it held a lock, how long it took until somebody had it who had been waiting by then.
+pub(crate) fn freed(events: &[Event]) -> Vec<Duration> {
+    let all = acquisitions(events);
+    let freed = |kill: &Event| {
+        let held = all.iter().find(|a| a.client == kill.client && a.answered() < kill.at && a.believed(kill.at))?;
+        let later = all.iter().filter(|a| a.name == held.name && a.token() > held.token());
+        let next = later.min_by_key(|a| a.answered())?;
+        (next.asked < kill.at).then(|| Duration::from_nanos(next.answered().saturating_sub(kill.at)))
+    };
+    events.iter().filter(|event| event.what == What::Killed).filter_map(freed).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,6 +114,21 @@ mod tests {
         assert_eq!(times(&[&base[..], &suffers("worker-1", 25, 50)].concat()), [] as [u64; 0]);
         assert_eq!(times(&[&base[..], &suffers("server-0", 5, 22)].concat()), [18]);
         assert_eq!(times(&[&base[..], &suffers("worker-2", 25, 50)].concat()), [20]);
+    }
+
+    #[test]
+    fn a_lock_is_freed_when_one_who_waited_has_it() {
+        let acquire = |at, op| Event {
+            op,
+            ..event(at, "worker-2-0", What::Acquire { name: "n".into(), lease: 5, watched: true })
+        };
+        let grant = |at, op| Event { op, ..granted(at, "worker-2-0")[0].clone() };
+        let held = event(1, "worker-1-0", What::Acquire { name: "n".into(), lease: 5, watched: true });
+        let killed = [held, granted(2, "worker-1-0")[0].clone(), event(4, "worker-1-0", What::Killed)];
+        assert_eq!(freed(&[&killed[..], &[acquire(3, 1), grant(8, 1)]].concat()), [Duration::from_nanos(4)]);
+        assert_eq!(freed(&[&killed[..], &[acquire(5, 1), grant(8, 1)]].concat()), []);
+        let released = event(3, "worker-1-0", What::Release);
+        assert_eq!(freed(&[&killed[..], &[released, acquire(3, 1), grant(8, 1)]].concat()), []);
     }
 
     #[test]

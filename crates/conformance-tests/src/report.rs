@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::history::{self, Event, What};
 use crate::oracle::{self, Tolerance, Violation};
-use crate::ordeal::{Ordeal, ordeals, recoveries};
+use crate::ordeal::{Ordeal, freed, ordeals, recoveries};
 use crate::resource::Resource;
 use crate::torture::{GRACE, TortureOptions};
 use crate::workload::Workload;
@@ -43,6 +43,8 @@ pub struct Report {
     /// How long it took, at worst, from the end of something to the next grant of who had suffered it, or of anybody if
     /// that was a server; and what it was.
     pub worst_recovery: Option<(Duration, Ordeal)>,
+    /// How many locks whose holder was killed went to one who waited by then, and how long after that at worst.
+    pub freed: (usize, Duration),
     /// What was broken; empty if nothing.
     pub violations: Vec<Violation>,
     /// Where the histories were left, if anything was broken.
@@ -79,6 +81,7 @@ impl Report {
         for ordeal in &ordeals {
             *blows.entry(ordeal.blow.clone()).or_default() += 1;
         }
+        let freed = freed(&events);
         let count = |wanted: fn(&What) -> bool| events.iter().filter(|event| wanted(&event.what)).count();
         Ok(Self {
             seed: options.seed,
@@ -92,6 +95,7 @@ impl Report {
             forgotten: (count(|what| *what == What::Forgotten), verdict.forgotten),
             worst_forgotten: verdict.worst_forgotten,
             worst_recovery: recoveries(&events, &ordeals).into_iter().max_by_key(|(time, _)| *time),
+            freed: (freed.len(), freed.into_iter().max().unwrap_or_default()),
             violations,
             folder: None,
         })
@@ -140,6 +144,9 @@ impl fmt::Display for Report {
         }
         if let Some((time, ordeal)) = &self.worst_recovery {
             write!(f, "; at worst {time:?} to the next grant, after {} of {}", ordeal.blow, ordeal.whose)?;
+        }
+        if let (locks @ 1.., worst) = self.freed {
+            write!(f, "; {locks} locks of killed holders went on, at worst after {worst:?}")?;
         }
         write!(f, "\n{} rules broken", self.broken().len())?;
         for (rule, times) in self.broken() {

@@ -102,6 +102,12 @@ impl Site {
     pub fn of(servers: Vec<Box<dyn Server>>, url: impl Fn(&[SocketAddr]) -> String + 'static) -> Self {
         Self { servers, url: Box::new(url) }
     }
+
+    /// How a client connects that is not struck itself.
+    pub fn url(&self) -> String {
+        let addresses: Vec<_> = self.servers.iter().map(|server| server.address()).collect();
+        (self.url)(&addresses)
+    }
 }
 
 /// How much longer than its lease a dead client may be in the way of others.

@@ -56,8 +56,8 @@ fn main() -> ExitCode {
 }
 
 fn is_caught(fault: Fault, blows: &[Blow], rules: &[&str]) -> Result<(), Failed> {
-    let server: Vec<Box<dyn torture::Server>> = vec![Box::new(RedisServer::start())];
-    let site = Site::of(server, move |addresses| format!("redis://{}?fault={fault:?}", addresses[0]));
+    let site =
+        Site::of(RedisServer::start().apart(), move |addresses| format!("redis://{}?fault={fault:?}", addresses[0]));
     let mut options = TortureOptions::default();
     (options.names, options.blows, options.lease) = (1, blows.to_vec(), Duration::from_millis(500));
     // For every fault several times what it takes to be seen.

@@ -1,10 +1,12 @@
-//! `cargo bench -p lock-bench`: every bar of the embedded backends in one run, or those whose name has a word in it that
-//! is given after `--`. Ends with an error if one is missed.
+//! `cargo bench -p lock-bench --bench locks`: every bar in one run, or those whose name has a word in it that is given after
+//! `--`. Ends with an error if one is missed. `--record FILE` adds what was found to a file, `--page FILE` writes all that is in it.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use lock_bench::{contended, etcd, kept, memory, mysql, postgres, queue, redis, sqlite, zookeeper};
+use lock_bench::record::Record;
+use lock_bench::{beside, contended, etcd, kept, memory, mysql, postgres, queue, redis, sqlite, zookeeper};
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -13,11 +15,20 @@ fn main() -> ExitCode {
         runtime.block_on(contended::work(arguments));
         return ExitCode::SUCCESS;
     }
-    let words: Vec<_> = arguments.filter(|argument| !argument.starts_with('-')).collect();
+    let (mut words, mut record, mut page) = (Vec::new(), None, None);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--record" => record = Some(PathBuf::from(arguments.next().expect("--record FILE"))),
+            "--page" => page = Some(PathBuf::from(arguments.next().expect("--page FILE"))),
+            // Cargo says `--bench`.
+            flag if flag.starts_with('-') => {}
+            _ => words.push(argument),
+        }
+    }
     let wanted = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
     let folder = tempfile::tempdir().expect("a temporary folder");
     let second = Duration::from_secs(1);
-    let mut figures = Vec::new();
+    let mut figures = Record::open(record, page).expect("a record, or none yet");
     if wanted("memory-uncontended") {
         figures.push(runtime.block_on(memory::uncontended(7, second / 2)));
     }
@@ -87,7 +98,11 @@ fn main() -> ExitCode {
     if wanted("zookeeper-contended") {
         figures.extend(zookeeper::contended(folder.path(), 3, second * 3));
     }
+    if wanted("every-lock") {
+        figures.set_rows(beside::every_lock(folder.path(), 3, second));
+    }
+    let new = figures.new_figures();
     println!("\nRatios, median (lowest–highest round):");
-    figures.iter().for_each(|figure| figure.print());
-    if figures.iter().all(|figure| figure.is_met()) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    new.iter().for_each(|figure| figure.print());
+    if new.iter().all(|figure| figure.is_met()) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

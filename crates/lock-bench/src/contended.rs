@@ -12,7 +12,7 @@ use lock_zookeeper::ZookeeperLock;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::etcd::Service;
-use crate::peers::{Baton, Flock, Ours, Peer, Rslock};
+use crate::peers::{ADVISORY, Advisory, Baton, Flock, Ours, POLLED, Peer, Polled, RSLOCK, Rslock};
 use crate::tasks::jain;
 use crate::zookeeper::{self, CURATOR, RECIPE, Recipe};
 
@@ -40,7 +40,7 @@ pub(crate) struct Round {
     pub(crate) hand_off_rate: f64,
     /// Jain's index over the processes: 1 if all had the lock equally often.
     pub(crate) fairness: f64,
-    longest_wait: Duration,
+    pub(crate) longest_wait: Duration,
 }
 
 impl Round {
@@ -66,18 +66,12 @@ impl std::fmt::Display for Round {
     }
 }
 
-impl Round {}
-
 /// One turn of one process: when it asked, had and gave back, by the machine's clock.
 type Turn = [u64; 3];
 
 /// Runs the processes, on a lock of this kind at this place: a path or a URL.
 pub(crate) fn run(kind: &str, place: impl AsRef<Path>, load: Load) -> Round {
-    // Eight Java machines take a while.
-    let begin = if kind == CURATOR { Duration::from_secs(6) } else { Duration::from_secs(1) };
-    let start = now() + begin.as_nanos() as u64;
-    let workers: Vec<_> = (0..PROCESSES).map(|_| spawn(kind, place.as_ref(), load, start)).collect();
-    let turns: Vec<Vec<Turn>> = workers.into_iter().map(turns_of).collect();
+    let turns = turns(PROCESSES, kind, place.as_ref(), load);
     let counts: Vec<f64> = turns.iter().map(|turns| turns.len() as f64).collect();
     let fairness = jain(&counts);
     let mut all: Vec<Turn> = turns.into_iter().flatten().collect();
@@ -98,6 +92,23 @@ pub(crate) fn run(kind: &str, place: impl AsRef<Path>, load: Load) -> Round {
     let round = Round { rate: all.len() as f64 / seconds, hand_offs, hand_off_rate, fairness, longest_wait };
     println!("    {kind}: {round}");
     round
+}
+
+/// One process alone: the median time from asking for the lock to asking for it again, which is lock and unlock.
+pub(crate) fn alone(kind: &str, place: impl AsRef<Path>, during: Duration) -> Duration {
+    let turns = turns(1, kind, place.as_ref(), Load { pause: Duration::ZERO, during }).concat();
+    let mut cycles: Vec<_> = turns.windows(2).map(|pair| Duration::from_nanos(pair[1][0] - pair[0][0])).collect();
+    let at = cycles.len() / 2;
+    *cycles.select_nth_unstable(at).1
+}
+
+/// What each of so many processes did.
+fn turns(processes: usize, kind: &str, place: &Path, load: Load) -> Vec<Vec<Turn>> {
+    // Eight Java machines take a while.
+    let begin = if kind == CURATOR { Duration::from_secs(6) } else { Duration::from_secs(1) };
+    let start = now() + begin.as_nanos() as u64;
+    let workers: Vec<_> = (0..processes).map(|_| spawn(kind, place, load, start)).collect();
+    workers.into_iter().map(turns_of).collect()
 }
 
 /// A process beside this one that takes turns at once.
@@ -153,7 +164,9 @@ pub async fn work(mut arguments: impl Iterator<Item = String>) {
         "flock" => times.take_turns(Flock::new(&place)).await,
         "sqlite" => times.take_turns(Ours::new(SqliteLock::open(&place, "bench").await.expect("a file")).await).await,
         "baton" => times.take_turns(Baton::new(&place).await).await,
-        "rslock" => times.take_turns(Rslock::new(&place)).await,
+        RSLOCK => times.take_turns(Rslock::new(&place)).await,
+        POLLED => times.take_turns(Polled::new(&place).await).await,
+        ADVISORY => times.take_turns(Advisory::new(&place).await).await,
         "redis" => {
             times.take_turns(Ours::new(RedisLock::connect(&place, "bench").await.expect("a server")).await).await
         }
@@ -166,7 +179,12 @@ pub async fn work(mut arguments: impl Iterator<Item = String>) {
         "zookeeper" => {
             times.take_turns(Ours::new(ZookeeperLock::connect(&place, "bench").await.expect("a server")).await).await
         }
-        RECIPE => times.take_turns(Recipe::new(&place).await).await,
+        RECIPE => {
+            let turns = times.take_turns(Recipe::new(&place).await).await;
+            // What it releases in the background would otherwise keep the others waiting for the end of its session.
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            turns
+        }
         "etcd" => times.take_turns(Ours::new(EtcdLock::connect(&place, "bench").await.expect("a server")).await).await,
         "etcd-service" => times.take_turns(Service::new(&place).await).await,
         other => panic!("no lock is called {other}"),

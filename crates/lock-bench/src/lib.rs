@@ -3,14 +3,18 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod beside;
 pub mod contended;
 pub mod etcd;
+mod figure;
 pub mod kept;
 pub mod memory;
 pub mod mysql;
+mod page;
 mod peers;
 pub mod postgres;
 pub mod queue;
+pub mod record;
 pub mod redis;
 pub mod sqlite;
 mod tasks;
@@ -21,58 +25,10 @@ use std::time::{Duration, Instant};
 use lock_core::{Claim, DistributedLock, LockName, OwnerId};
 use tokio::task::JoinSet;
 
+pub use figure::Figure;
+
 /// Of holds, and of what lies between them, where a run has any.
 const PAUSE: Duration = Duration::from_millis(2);
-
-/// A figure beside the bar that it should meet.
-#[derive(Debug)]
-pub struct Figure {
-    /// What was measured against what.
-    pub what: String,
-    /// The median over the rounds.
-    pub value: f64,
-    /// The lowest and the highest round.
-    pub spread: (f64, f64),
-    /// The least it should be, or with `at_most` the most.
-    pub bar: f64,
-    /// Is the bar an upper one?
-    pub at_most: bool,
-}
-
-impl Figure {
-    /// The figure of several rounds, which should be `bar` at least.
-    pub fn at_least(what: impl Into<String>, rounds: Vec<f64>, bar: f64) -> Self {
-        let (value, spread) = median(rounds);
-        Self { what: what.into(), value, spread, bar, at_most: false }
-    }
-
-    /// The figure of several rounds, which should be `bar` at most.
-    pub fn at_most(what: impl Into<String>, rounds: Vec<f64>, bar: f64) -> Self {
-        Self { at_most: true, ..Self::at_least(what, rounds, bar) }
-    }
-
-    /// Is it as good as it should be?
-    pub fn is_met(&self) -> bool {
-        if self.at_most { self.value <= self.bar } else { self.value >= self.bar }
-    }
-
-    /// Prints it on one line.
-    pub fn print(&self) {
-        let sign = if self.at_most { "<=" } else { ">=" };
-        let verdict = if self.is_met() { "met" } else { "MISSED" };
-        let (low, high) = self.spread;
-        println!("  {:<62} {:>8.3} ({low:.3}–{high:.3}), bar {sign} {}: {verdict}", self.what, self.value, self.bar);
-    }
-}
-
-/// The middle one, and the lowest and highest.
-fn median(mut rounds: Vec<f64>) -> (f64, (f64, f64)) {
-    rounds.sort_by(f64::total_cmp);
-    match (rounds.first(), rounds.last()) {
-        (Some(&low), Some(&high)) => (rounds[rounds.len() / 2], (low, high)),
-        _ => (f64::NAN, (f64::NAN, f64::NAN)),
-    }
-}
 
 /// How often a second `cycle` can be run, one after the other, for this long.
 async fn rate(during: Duration, mut cycle: impl AsyncFnMut()) -> f64 {
@@ -118,7 +74,7 @@ pub async fn interleaved(during: Duration, mut a: impl AsyncFnMut(), mut b: impl
         times[0].push((between - begun).as_secs_f64());
         times[1].push(between.elapsed().as_secs_f64());
     }
-    times.map(|times| median(times).0)
+    times.map(|times| figure::median(times).0)
 }
 
 /// What each of `count` clients asks in a second, as `asked` counts it, while all wait for a lock that nobody releases.

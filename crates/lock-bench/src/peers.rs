@@ -5,11 +5,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use distributed_lock_core::{DistributedLock as _, LockHandle as _, LockProvider as _};
+use distributed_lock_redis::{RedisDistributedLock, RedisLockHandle, RedisLockProvider};
 use lock_core::{DistributedLock, LockGuard, Locks, Mutex};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo};
 use rslock::LockManager;
 use rustix::fs::{FlockOperation, flock};
+use sqlx::postgres::{PgAdvisoryLock, PgAdvisoryLockGuard};
+use sqlx::{Connection, PgConnection};
+
+/// What the processes call the locks of these crates.
+pub(crate) const RSLOCK: &str = "rslock";
+pub(crate) const POLLED: &str = "distributed-lock";
+pub(crate) const ADVISORY: &str = "advisory";
 
 /// The one name that all want.
 pub(crate) const NAME: &str = "bench";
@@ -112,6 +121,63 @@ impl Peer for Rslock {
 
     async fn release(&mut self) {
         self.guard.take().expect("held").release().await;
+    }
+}
+
+/// The crate `distributed-lock` over Redis, as it comes, but that we ask again and again: its waiting with a time-out does not wait.
+pub(crate) struct Polled {
+    lock: RedisDistributedLock,
+    held: Option<RedisLockHandle>,
+}
+
+/// Between two of those.
+const POLL: Duration = Duration::from_millis(10);
+
+impl Polled {
+    pub(crate) async fn new(url: &str) -> Self {
+        Self { lock: RedisLockProvider::new(url).await.expect("a server").create_lock(NAME), held: None }
+    }
+}
+
+impl Peer for Polled {
+    async fn acquire(&mut self) {
+        loop {
+            self.held = self.lock.try_acquire().await.expect("an answer");
+            if self.held.is_some() {
+                return;
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    async fn release(&mut self) {
+        self.held.take().expect("held").release().await.expect("an answer");
+    }
+}
+
+/// `sqlx`'s advisory lock of PostgreSQL, over a connection of its own.
+pub(crate) struct Advisory {
+    lock: PgAdvisoryLock,
+    idle: Option<PgConnection>,
+    held: Option<PgAdvisoryLockGuard<PgConnection>>,
+}
+
+impl Advisory {
+    pub(crate) async fn new(url: &str) -> Self {
+        let connection = PgConnection::connect(url).await.expect("a server");
+        Self { lock: PgAdvisoryLock::new(NAME), idle: Some(connection), held: None }
+    }
+}
+
+impl Peer for Advisory {
+    async fn acquire(&mut self) {
+        let connection = self.idle.take().expect("not held");
+        self.held = Some(self.lock.acquire(connection).await.expect("a lock"));
+    }
+
+    async fn release(&mut self) {
+        let released = self.held.take().expect("held").release_now().await;
+        self.idle = Some(released.expect("held"));
     }
 }
 

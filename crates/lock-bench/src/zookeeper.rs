@@ -12,7 +12,7 @@ use zookeeper_client::{Acls, Client, CreateMode, LockOptions, LockPrefix, OwnedL
 
 use crate::contended::{Load, run};
 use crate::peers::{LEASE, Peer};
-use crate::{Figure, PAUSE, middle};
+use crate::{Figure, PAUSE, interleaved};
 
 /// What the processes call the client crate's recipe, and Curator's.
 pub(crate) const RECIPE: &str = "recipe";
@@ -37,19 +37,18 @@ pub async fn uncontended(rounds: usize, each: Duration) -> Figure {
     let mut ratios = Vec::new();
     let mut number = 0;
     for _ in 0..rounds {
-        let base = middle(each, async || {
+        let base = async || {
             let (_, number) = bare.create("/bare/n-", b"bench@host:1#1", &node).await.expect("a node");
             bare.delete(&format!("/bare/n-{number}"), None).await.expect("the node");
-        });
-        let base = base.await;
-        let ours = middle(each, async || {
+        };
+        let ours = async || {
             number += 1;
             let owner = OwnerId::from_store(&format!("bench@host:1#{number}"));
             let claim = Claim::new(LockName::new("job").expect("a name"), owner, LEASE);
             lock.lock(&claim).await.expect("free");
             lock.unlock(&claim).await.expect("held");
-        });
-        let ours = ours.await;
+        };
+        let [base, ours] = interleaved(each, base, ours).await;
         println!("    zookeeper: {:.0} us, bare create + delete {:.0} us", ours * 1e6, base * 1e6);
         ratios.push(ours / base);
     }
@@ -69,8 +68,10 @@ pub fn contended(folder: &Path, rounds: usize, during: Duration) -> [Figure; 4] 
         by_curator.push(ours.hand_off_rate / run(CURATOR, &address, load).hand_off_rate);
         fair.push(ours.fairness);
         let load = Load { pause: PAUSE, during };
-        let flock = run("flock", folder, load);
-        by_flock.push(run("zookeeper", &url, load).rate / flock.rate);
+        let flock = run("flock", folder, load).rate;
+        by_flock.push(run("zookeeper", &url, load).rate / flock);
+        let recipe = run(RECIPE, &address, load).rate / flock;
+        println!("    the client crate's recipe / flock: {recipe:.3}");
     }
     [
         Figure::at_least("zookeeper: 8 processes, hand-offs / the client crate's recipe", by_crate, 1.2),

@@ -206,7 +206,7 @@ impl<G, A> Queue<G, A> {
         }
         let (turn, told) = oneshot::channel();
         let number = lines.next;
-        let place = Place { queue: self, name, number, told, is_over: false };
+        let place = Place { queue: self, name, number, told };
         if lines.closed {
             return Entry::Wait(place);
         }

@@ -91,7 +91,12 @@ impl FromStr for BackendUrl {
 
 impl fmt::Display for BackendUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.scheme, without_password(&self.scheme, &self.rest))?;
+        // Perhaps the `?` was meant as a part of the password, and the host comes yet.
+        let goes_on = self.params.0.iter().any(|(key, value)| key.contains('@') || value.contains('@'));
+        match self.rest.strip_prefix("//") {
+            Some(_) if goes_on => write!(f, "{}://…", self.scheme)?,
+            _ => write!(f, "{}:{}", self.scheme, without_password(&self.scheme, &self.rest))?,
+        }
         if self.params.0.is_empty() { Ok(()) } else { f.write_str("?…") }
     }
 }
@@ -161,6 +166,18 @@ impl Params {
         Ok(self.take_parsed::<humantime::Duration>(key)?.map(Into::into))
     }
 
+    /// Takes two settings out of which neither is of use alone.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`], naming both, if one of them is missing.
+    pub fn take_both(&mut self, [one, other]: [&str; 2]) -> Result<Option<(String, String)>> {
+        match (self.take(one), self.take(other)) {
+            (Some(one), Some(other)) => Ok(Some((one, other))),
+            (None, None) => Ok(None),
+            _ => Err(Error::new(ErrorKind::Invalid, format!("of {one} and {other}, one needs the other"))),
+        }
+    }
+
     /// Refuses what is left.
     ///
     /// # Errors
@@ -215,6 +232,8 @@ mod tests {
             "redis://u:hunter2@",
             "redis://u:hunter2?@host",
             "redis://u:a?hunter2@host",
+            "redis://u:a@hunter2?b@host",
+            "redis://u:a@hunter2?b=c@host",
             "redis:u:hunter2@host",
             "u:hunter2@host",
             "postgres://u:a@hunter2@host/x",

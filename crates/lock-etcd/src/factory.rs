@@ -8,9 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use etcd_client::ConnectOptions;
 use lock_core::{
-    BackendFactory, BackendUrl, Clock, DistributedLock, Error, ErrorKind, Params, Result, SystemClock, Target,
+    BackendFactory, BackendUrl, Clock, DistributedLock, Error, ErrorKind, Params, Result, Servers, SystemClock, Target,
+    check_timeout, invalid_url,
 };
-use percent_encoding::percent_decode_str;
 
 use crate::EtcdLock;
 use crate::connection::Connection;
@@ -21,11 +21,11 @@ use crate::keys::Keys;
 /// The port of a host without one.
 const PORT: u16 = 2379;
 
+/// What a URL looks like.
+const EXAMPLE: &str = "etcd://user:password@h1:2379,h2:2379";
+
 /// How often a silent connection is asked whether it lives (the server allows no more), and how long it may take to answer.
 const PINGS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3));
-
-/// The longest that anybody waits for one request.
-const LONGEST: Duration = Duration::from_secs(60);
 
 /// What can be chosen when connecting.
 #[derive(Clone)]
@@ -56,31 +56,18 @@ impl EtcdOptions {
     /// # Errors
     /// [`ErrorKind::Invalid`] if it is no such URL, or has parameters.
     pub fn new(url: &str) -> Result<Self> {
-        if url.contains('?') {
-            return Err(Error::new(ErrorKind::Invalid, "give the parameters of the URL by methods"));
-        }
-        Self::from_url(&url.parse()?)
+        Self::from_url(&BackendUrl::without_params(url)?)
     }
 
     fn from_url(url: &BackendUrl) -> Result<Self> {
-        let invalid = |wrong: &str| {
-            let message = format!("the URL {url}: {wrong}; it looks like etcd://user:password@h1:2379,h2:2379");
-            Error::new(ErrorKind::Invalid, message)
-        };
-        let decode = |text: &str| {
-            let text = percent_decode_str(text).decode_utf8().map_err(|_| invalid("user or password is not UTF-8"))?;
-            Ok::<_, Error>(Some(text.into_owned()).filter(|text| !text.is_empty()))
-        };
-        let server = url.rest().strip_prefix("//").ok_or_else(|| invalid("it names no host"))?;
-        let (user_info, hosts) = server.rsplit_once('@').unwrap_or(("", server));
-        let (user, password) = user_info.split_once(':').unwrap_or((user_info, ""));
-        let hosts = hosts.strip_suffix('/').unwrap_or(hosts).split(',').map(host);
+        let Servers { user, password, hosts, path } = url.servers(PORT, EXAMPLE)?;
+        if !path.is_empty() {
+            return Err(invalid_url(url, "a cluster has no path", EXAMPLE));
+        }
         Ok(Self {
-            hosts: hosts
-                .collect::<Option<_>>()
-                .ok_or_else(|| invalid("it names no host, or something that is none"))?,
+            hosts: hosts.iter().map(ToString::to_string).collect(),
             tls: url.scheme() == "etcds",
-            login: (decode(user)?, decode(password)?),
+            login: (user, password.filter(|password| !password.is_empty())),
             prefix: "oarlock".to_owned(),
             timeout: Duration::from_secs(2),
             ca: None,
@@ -136,10 +123,7 @@ impl EtcdOptions {
     /// # Cancel safety
     /// Nothing is held yet.
     pub async fn connect(self) -> Result<EtcdLock> {
-        if self.timeout < Duration::from_millis(1) || self.timeout > LONGEST {
-            let wrong = format!("the time-out is {:?}; it must be between a millisecond and a minute", self.timeout);
-            return Err(Error::new(ErrorKind::Invalid, wrong));
-        }
+        check_timeout(self.timeout)?;
         let keys = Keys::new(&self.prefix)?;
         let mut options = ConnectOptions::new()
             .with_connect_timeout(self.timeout)
@@ -216,21 +200,6 @@ impl EtcdLock {
     }
 }
 
-/// A host with its port.
-fn host(text: &str) -> Option<String> {
-    let (name, port) = match text.rsplit_once(':') {
-        Some((name, port)) if !port.ends_with(']') => (name, port.parse().ok()?),
-        _ => (text, PORT),
-    };
-    let plain = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
-    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-    let good = match plain {
-        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => !name.is_empty() && name.chars().all(allowed),
-    };
-    good.then(|| format!("{name}:{port}"))
-}
-
 /// Connects to `etcd://user:password@host:port,host:port`, and with the cargo feature `tls` to `etcds://…`.
 ///
 /// Its own settings are `timeout`, see [`EtcdOptions::timeout`]; `user` and `password`, which go before what the URL says; and for
@@ -262,10 +231,9 @@ impl EtcdOptions {
         if let Some(ca) = params.take("ca") {
             self = self.ca(ca);
         }
-        match (params.take("cert"), params.take("key")) {
-            (Some(certificate), Some(key)) => Ok(self.identity(certificate, key)),
-            (None, None) => Ok(self),
-            _ => Err(Error::new(ErrorKind::Invalid, "cert and key belong together: name both files")),
+        match params.take_both(["cert", "key"])? {
+            Some((certificate, key)) => Ok(self.identity(certificate, key)),
+            None => Ok(self),
         }
     }
 }

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use lock_core::{BackendUrl, Error, ErrorKind, Result};
-use percent_encoding::percent_decode_str;
+use lock_core::{BackendUrl, Error, ErrorKind, HostPort, Result, invalid_url};
 
 /// The port of a server in a URL without one.
 const PORT: u16 = 6379;
@@ -16,15 +15,14 @@ const SENTINEL_PORT: u16 = 26379;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Address {
     Unix(PathBuf),
-    Tcp(String, u16),
+    Tcp(HostPort),
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "{}", path.display()),
-            Self::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Self::Tcp(place) => write!(f, "{place}"),
         }
     }
 }
@@ -68,20 +66,12 @@ impl Location {
             }
             return Ok(Self::of(Topology::One(Address::Unix(path.into()))));
         }
-        let invalid = |wrong: &str| {
-            let message = format!("the URL {url}: {wrong}; it looks like {}", form(url.scheme()));
-            Error::new(ErrorKind::Invalid, message)
-        };
-        let decode = |text: &str| {
-            let text = percent_decode_str(text).decode_utf8().map_err(|_| invalid("a part of it is not UTF-8"))?;
-            Ok::<_, Error>(text.into_owned())
-        };
-        let rest = url.rest().strip_prefix("//").unwrap_or_default();
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let example = &example(url.scheme());
+        let invalid = |wrong| invalid_url(url, wrong, example);
         let kind = url.scheme().split_once('+').map_or("", |(_, kind)| kind);
         let port = if kind == "sentinel" { SENTINEL_PORT } else { PORT };
-        let hosts = hosts.split(',').map(|text| host(text, port).map_err(invalid)).collect::<Result<Vec<_>>>()?;
+        let lock_core::Servers { user, password, hosts, path } = url.servers(port, example)?;
+        let hosts: Vec<_> = hosts.into_iter().map(Address::Tcp).collect();
         let mut location = match (kind, &hosts[..]) {
             ("", [server]) => {
                 let database = if path.is_empty() { Ok(0) } else { path.parse() };
@@ -89,15 +79,13 @@ impl Location {
                 Self { database, ..Self::of(Topology::One(server.clone())) }
             }
             ("sentinel", _) if path.is_empty() => return Err(invalid("it does not name the primary")),
-            ("sentinel", _) => Self::of(Topology::Sentinel(hosts, decode(path)?)),
+            ("sentinel", _) => Self::of(Topology::Sentinel(hosts, path)),
             ("cluster", _) if path.is_empty() => Self::of(Topology::Cluster(hosts)),
             ("cluster", _) => return Err(invalid("a cluster has no databases")),
             _ => return Err(invalid("it names more than one server")),
         };
         location.tls = url.scheme().starts_with("rediss");
-        let (user, password) = login.split_once(':').map_or((login, None), |(user, password)| (user, Some(password)));
-        location.user = Some(decode(user)?).filter(|user| !user.is_empty());
-        location.password = password.map(decode).transpose()?;
+        (location.user, location.password) = (user, password);
         Ok(location)
     }
 
@@ -106,7 +94,8 @@ impl Location {
     }
 }
 
-fn form(scheme: &str) -> String {
+/// What a URL of this scheme looks like.
+fn example(scheme: &str) -> String {
     match scheme.split_once('+') {
         Some((_, "sentinel")) => {
             format!("{scheme}://user:password@host1:{SENTINEL_PORT},host2:{SENTINEL_PORT}/primary")
@@ -114,20 +103,6 @@ fn form(scheme: &str) -> String {
         Some((_, "cluster")) => format!("{scheme}://user:password@host1:{PORT},host2:{PORT}"),
         _ => format!("{scheme}://user:password@host:{PORT}/0"),
     }
-}
-
-/// `host`, `host:port`, `[::1]:port`.
-fn host(text: &str, default: u16) -> Result<Address, &'static str> {
-    let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((host, "")) => (host, None),
-        Some((host, port)) => (host, Some(port.strip_prefix(':').ok_or("a port follows a colon")?)),
-        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
-    };
-    if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c.is_control() || c == '#') {
-        return Err("it names no host");
-    }
-    let port = port.map_or(Ok(default), str::parse).map_err(|_| "a port is no number")?;
-    Ok(Address::Tcp(host.to_owned(), port))
 }
 
 #[cfg(test)]
@@ -139,7 +114,7 @@ mod tests {
     }
 
     fn tcp(host: &str, port: u16) -> Address {
-        Address::Tcp(host.to_owned(), port)
+        Address::Tcp(HostPort { host: host.to_owned(), port })
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lock_core::{Error, ErrorKind, Result};
+use lock_core::{Error, ErrorKind, HostPort, Result};
 use redis::{AsyncConnectionConfig, Value};
 
 use crate::address::Address;
@@ -164,8 +164,8 @@ fn part(range: Vec<Value>, asked: &Address) -> Result<(u16, (u16, Address))> {
     // A node that does not know its own address leaves it out.
     let host = match (host.filter(|host| !host.is_empty() && host != "?"), asked) {
         (Some(host), _) => host,
-        (None, Address::Tcp(host, _)) => host.clone(),
+        (None, Address::Tcp(place)) => place.host.clone(),
         (None, Address::Unix(_)) => return Err(nonsense()),
     };
-    Ok((last, (first, Address::Tcp(host, port))))
+    Ok((last, (first, Address::Tcp(HostPort { host, port }))))
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use lock_core::{Error, ErrorKind, Result};
+use lock_core::{Error, ErrorKind, HostPort, Result};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisConnectionInfo};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -96,7 +96,7 @@ impl Dialer {
                 let stream = UnixStream::connect(path).await;
                 return Ok(Box::new(stream.map_err(|error| of_connecting(address, error.into()))?));
             }
-            Address::Tcp(host, port) => (host, *port),
+            Address::Tcp(HostPort { host, port }) => (host, *port),
         };
         let stream = TcpStream::connect((host.as_str(), port)).await.and_then(|stream| {
             let socket = socket2::SockRef::from(&stream);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{BackendUrl, Clock, Error, ErrorKind, Params, Result, SystemClock};
+use lock_core::{BackendUrl, Clock, Error, ErrorKind, Params, Result, SystemClock, check_timeout};
 use redis::{ProtocolVersion, RedisConnectionInfo};
 use tokio::sync::watch;
 
@@ -18,9 +18,6 @@ use crate::keys::Keys;
 use crate::sentinel::Sentinels;
 use crate::servers::Servers;
 use crate::tls::{Files, Tls};
-
-/// The longest that anybody waits for one request.
-const LONGEST: Duration = Duration::from_secs(60);
 
 /// What can be chosen when connecting.
 #[derive(Clone)]
@@ -51,10 +48,7 @@ impl RedisOptions {
     /// # Errors
     /// [`ErrorKind::Invalid`] if it is no such URL, or has parameters.
     pub fn new(url: &str) -> Result<Self> {
-        if url.contains('?') {
-            return Err(Error::new(ErrorKind::Invalid, "give the parameters of the URL by methods"));
-        }
-        Self::from_url(&url.parse()?)
+        Self::from_url(&BackendUrl::without_params(url)?)
     }
 
     pub(crate) fn from_url(url: &BackendUrl) -> Result<Self> {
@@ -87,11 +81,7 @@ impl RedisOptions {
         self.sentinel_user = params.take("sentinel_user");
         self.sentinel_password = params.take("sentinel_password");
         self.files.ca = params.take("ca").map(PathBuf::from);
-        self.files.own = match (params.take("cert"), params.take("key")) {
-            (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
-            (None, None) => None,
-            _ => return Err(Error::new(ErrorKind::Invalid, "of cert and key, one needs the other")),
-        };
+        self.files.own = params.take_both(["cert", "key"])?.map(|(certificate, key)| (certificate.into(), key.into()));
         Ok(self)
     }
 
@@ -152,10 +142,7 @@ impl RedisOptions {
     /// # Cancel safety
     /// Nothing is held yet.
     pub async fn connect(self) -> Result<RedisLock> {
-        if self.timeout < Duration::from_millis(1) || self.timeout > LONGEST {
-            let wrong = format!("the time-out is {:?}; it must be between a millisecond and a minute", self.timeout);
-            return Err(Error::new(ErrorKind::Invalid, wrong));
-        }
+        check_timeout(self.timeout)?;
         let cluster = matches!(self.location.topology, Topology::Cluster(_));
         if cluster && self.location.database != 0 {
             return Err(Error::new(ErrorKind::Invalid, "a cluster has no databases; leave db out"));

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use lock_core::{Error, ErrorKind, Result};
+use lock_core::{Error, ErrorKind, HostPort, Result};
 use redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisConnectionInfo, Value};
 
 use crate::address::Address;
@@ -74,7 +74,8 @@ impl Sentinels {
         let field = |name| answer.get(name).ok_or_else(nonsense);
         let number = |name| field(name)?.parse::<u64>().map_err(|_| nonsense());
         let port = u16::try_from(number("port")?).map_err(|_| nonsense())?;
-        Ok(View { epoch: number("config-epoch")?, primary: Address::Tcp(field("ip")?.clone(), port), wire })
+        let primary = Address::Tcp(HostPort { host: field("ip")?.clone(), port });
+        Ok(View { epoch: number("config-epoch")?, primary, wire })
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use futures_util::future::join;
-use lock_core::{Claim, Error, ErrorKind, Grant, Result, StoreToken, Unlocked};
-use zookeeper_client::{Client, CreateMode, Error as ZkError, EventType, OneshotWatcher, Stat};
+use lock_core::{Claim, Error, ErrorKind, Grant, Instant, Result, StoreToken, Unlocked};
+use zookeeper_client::{
+    Client, CreateMode, CreateOptions, Error as ZkError, EventType, MultiWriteResult, OneshotWatcher,
+};
 
 use crate::error::of_request;
 use crate::names::{Ahead, ahead, name_of};
@@ -17,6 +18,15 @@ pub(crate) enum Attempt {
     Busy,
     /// The session is over, and what it made with it.
     SessionOver,
+}
+
+/// What the making of our node told.
+struct Made {
+    sent: Instant,
+    czxid: i64,
+    node: String,
+    /// Who stands in the line, if that is known.
+    children: Option<Vec<String>>,
 }
 
 /// Our node in the line.
@@ -63,13 +73,17 @@ async fn stand(session: &Session, client: Arc<Client>, claim: &Claim, wait: bool
     let prefix = format!("{folder}/{}", node_prefix(&claim.owner));
     let entering = enter(session, &client, claim, &folder, &prefix);
     let entered = tokio::time::timeout(session.settings.timeout, entering).await;
-    let (sent, stat, node, mut children) = entered.unwrap_or_else(|_| Err(of_request(ZkError::Timeout)))?;
+    let Made { sent, czxid, node, children } = entered.unwrap_or_else(|_| Err(of_request(ZkError::Timeout)))?;
     // Kept over a wait, it would keep the session open.
     drop(client);
-    let token = StoreToken::new(stat.czxid as u64)?;
+    let token = StoreToken::new(czxid as u64)?;
     session.update(&claim.owner, |claimed| claimed.node = Some(node.clone()));
     session.proved(sent);
     let place = Place { session, folder, node };
+    let mut children = match children {
+        Some(children) => children,
+        None => place.line().await?,
+    };
     let mut waited = false;
     loop {
         let Some(Ahead { count, predecessor }) = ahead(&children, place.name()) else { return Err(removed()) };
@@ -88,46 +102,59 @@ async fn stand(session: &Session, client: Arc<Client>, claim: &Claim, wait: bool
     }
 }
 
-/// Makes the node and lists the line in one flight; what is listed is as of the node's making, or later. Where the
-/// connection breaks, it is looked for before another is made.
-async fn enter(
-    session: &Session,
-    client: &Client,
-    claim: &Claim,
-    folder: &str,
-    prefix: &str,
-) -> Result<(lock_core::Instant, Stat, String, Vec<String>)> {
+/// Makes the node. Where the connection breaks, it is looked for before another is made.
+async fn enter(session: &Session, client: &Client, claim: &Claim, folder: &str, prefix: &str) -> Result<Made> {
     let mode = CreateMode::EphemeralSequential.with_acls(session.settings.acls());
     loop {
         let sent = session.now();
-        let created = client.create(prefix, claim.owner.as_str().as_bytes(), &mode);
-        let listed = client.list_children(folder);
-        match session.answer(async { Ok(join(created, listed).await) }).await.map_err(of_request)? {
+        match session.answer(make(client, claim, folder, prefix, &mode)).await {
             // The server may remove it again before we are in it.
-            (Err(ZkError::NoNode), _) => session.make_folder(folder).await.map_err(of_request)?,
-            (Err(ZkError::ConnectionLoss | ZkError::Custom(_)), _) => {
-                session.doubt();
-                if let Some((stat, node, children)) = made(session, claim).await.map_err(of_request)? {
-                    return Ok((sent, stat, node, children));
+            Err(ZkError::NoNode) => session.make_folder(folder).await.map_err(of_request)?,
+            Err(ZkError::ConnectionLoss | ZkError::Custom(_)) => {
+                if let Some(made) = made(session, claim, sent).await.map_err(of_request)? {
+                    return Ok(made);
                 }
             }
-            (Err(error), _) => return Err(of_request(error)),
-            (Ok((stat, number)), listed) => {
-                let children = listed.map_err(|error| Error::new(ErrorKind::Unknown, of_request(error).to_string()))?;
-                return Ok((sent, stat, format!("{prefix}{number}"), children));
+            Err(error) => return Err(of_request(error)),
+            Ok((czxid, node, is_alone)) => {
+                let children = is_alone.then(|| vec![name_of(&node).to_owned()]);
+                return Ok(Made { sent, czxid, node, children });
             }
         }
     }
 }
 
+/// Makes the node, and tells its number of creation, its path, and whether it is the only one in the folder.
+///
+/// What the folder has in it is told by a write to it alone, in the same transaction. A list in the same flight would not
+/// be: the client crate's connection delays small packets, so that it leaves when the first answer has come.
+async fn make(
+    client: &Client,
+    claim: &Claim,
+    folder: &str,
+    prefix: &str,
+    mode: &CreateOptions<'_>,
+) -> Result<(i64, String, bool), ZkError> {
+    let mut writer = client.new_multi_writer();
+    writer.add_create(prefix, claim.owner.as_str().as_bytes(), mode)?;
+    writer.add_set_data(folder, b"", None)?;
+    match writer.commit().await?.as_slice() {
+        // Some servers leave the node's own state out: its number is that of the transaction, as the folder's last write's is.
+        [MultiWriteResult::Create { path, .. }, MultiWriteResult::SetData { stat }] => {
+            Ok((stat.mzxid, path.clone(), stat.num_children == 1))
+        }
+        _ => Err(ZkError::MarshallingError),
+    }
+}
+
 /// What a request made whose answer was lost: the node if this session made one, and its line.
-async fn made(session: &Session, claim: &Claim) -> Result<Option<(Stat, String, Vec<String>)>, ZkError> {
+async fn made(session: &Session, claim: &Claim, sent: Instant) -> Result<Option<Made>, ZkError> {
     let Some((node, children)) = find(session, &claim.owner, &claim.name).await? else { return Ok(None) };
     let path = &node;
     let stat = session.ask(|client| async move { client.check_stat(path).await }).await?;
     // One of an earlier session goes with it.
     let own = stat.filter(|stat| stat.ephemeral_owner == session.info.id().0);
-    Ok(own.map(|stat| (stat, node, children)))
+    Ok(own.map(|stat| Made { sent, czxid: stat.czxid, node, children: Some(children) }))
 }
 
 enum Turn {

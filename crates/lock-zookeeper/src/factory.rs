@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    BackendFactory, BackendUrl, Clock, DistributedLock, Error, ErrorKind, Params, Result, SystemClock, Target,
+    BackendFactory, BackendUrl, Clock, DistributedLock, Error, ErrorKind, Params, Result, Servers, SystemClock, Target,
+    check_timeout, invalid_url,
 };
-use percent_encoding::percent_decode_str;
 use zookeeper_client::{Acls, Client, Connector, Error as ZkError};
 
 use crate::ZookeeperLock;
@@ -20,8 +20,8 @@ use crate::sessions::Sessions;
 /// The port of a host without one.
 const PORT: u16 = 2181;
 
-/// The longest that anybody waits for one request.
-const LONGEST: Duration = Duration::from_secs(60);
+/// What a URL looks like.
+const EXAMPLE: &str = "zookeeper://h1:2181,h2:2181/chroot";
 
 /// How a user shows who it is.
 #[derive(Clone)]
@@ -152,35 +152,19 @@ impl ZookeeperOptions {
     /// # Errors
     /// [`ErrorKind::Invalid`] if it is no such URL, or has parameters.
     pub fn new(url: &str) -> Result<Self> {
-        if url.contains('?') {
-            return Err(Error::new(ErrorKind::Invalid, "give the parameters of the URL by methods"));
-        }
-        Self::from_url(&url.parse()?)
+        Self::from_url(&BackendUrl::without_params(url)?)
     }
 
     fn from_url(url: &BackendUrl) -> Result<Self> {
-        let invalid = |wrong: &str| {
-            let message = format!("the URL {url}: {wrong}; it looks like zookeeper://h1:2181,h2:2181/chroot");
-            Error::new(ErrorKind::Invalid, message)
+        let Servers { user, password, hosts, path } = url.servers(PORT, EXAMPLE)?;
+        let login = match (user, password) {
+            (None, None) => None,
+            (Some(user), Some(password)) => Some(Login { user, password, sasl: false }),
+            _ => return Err(invalid_url(url, "of user and password, one needs the other", EXAMPLE)),
         };
-        let decode = |text: &str| {
-            let text = percent_decode_str(text).decode_utf8().map_err(|_| invalid("it is not UTF-8"))?;
-            Ok::<_, Error>(text.into_owned())
-        };
-        let rest = url.rest().strip_prefix("//").ok_or_else(|| invalid("it names no host"))?;
-        let (user, place) = rest.rsplit_once('@').map_or((None, rest), |(user, place)| (Some(user), place));
-        let (hosts, chroot) = place.split_once('/').unwrap_or((place, ""));
-        let hosts: Vec<_> =
-            hosts.split(',').map(host).collect::<Option<_>>().ok_or_else(|| invalid("a host is wrong"))?;
-        let chroot = decode(chroot.trim_end_matches('/'))?;
-        let chroot = if chroot.is_empty() { chroot } else { format!("/{chroot}") };
-        let login = match user.map(|user| user.split_once(':')) {
-            None => None,
-            Some(Some((user, password))) => {
-                Some(Login { user: decode(user)?, password: decode(password)?, sasl: false })
-            }
-            Some(None) => return Err(invalid("a user needs a password")),
-        };
+        let hosts = hosts.iter().map(ToString::to_string).collect();
+        let chroot = path.trim_end_matches('/');
+        let chroot = if chroot.is_empty() { String::new() } else { format!("/{chroot}") };
         let (prefix, timeout) = ("oarlock".to_owned(), Duration::from_secs(5));
         Ok(Self { hosts, chroot, login, tls: None, prefix, timeout, clock: Arc::new(SystemClock) })
     }
@@ -230,10 +214,8 @@ impl ZookeeperOptions {
         if let Some(timeout) = params.take_duration("timeout")? {
             self.timeout = timeout;
         }
-        match (params.take("user"), params.take("password")) {
-            (None, None) => {}
-            (Some(user), Some(password)) => self = self.digest(&user, &password),
-            _ => return Err(Error::new(ErrorKind::Invalid, "give both user and password, or neither")),
+        if let Some((user, password)) = params.take_both(["user", "password"])? {
+            self = self.digest(&user, &password);
         }
         match (params.take("auth").as_deref(), &mut self.login) {
             (None | Some("digest"), _) => {}
@@ -247,13 +229,12 @@ impl ZookeeperOptions {
             };
             std::fs::read_to_string(&path).map_err(unreadable)
         };
-        let [ca, cert, key] = ["ca", "cert", "key"].map(|file| params.take(file).map(read).transpose());
-        let identity = match (cert?, key?) {
-            (Some(cert), Some(key)) => Some((cert, key)),
-            (None, None) => None,
-            _ => return Err(Error::new(ErrorKind::Invalid, "give both cert and key, or neither")),
+        let ca = params.take("ca").map(read).transpose()?;
+        let identity = match params.take_both(["cert", "key"])? {
+            Some((cert, key)) => Some((read(cert)?, read(key)?)),
+            None => None,
         };
-        match (ca?, identity) {
+        match (ca, identity) {
             (Some(ca), identity) => self.tls = Some(Tls { ca, identity }),
             (None, Some(_)) => return Err(Error::new(ErrorKind::Invalid, "TLS needs ca, the certificates to trust")),
             (None, None) => {}
@@ -271,10 +252,7 @@ impl ZookeeperOptions {
     /// # Cancel safety
     /// Nothing is held yet.
     pub async fn connect(self) -> Result<ZookeeperLock> {
-        if self.timeout < Duration::from_millis(1) || self.timeout > LONGEST {
-            let wrong = format!("the time-out is {:?}; it must be between a millisecond and a minute", self.timeout);
-            return Err(Error::new(ErrorKind::Invalid, wrong));
-        }
+        check_timeout(self.timeout)?;
         let hosts = self.hosts.join(",");
         let settings = Arc::new(Settings {
             names: Names::new(&self.prefix)?,
@@ -288,20 +266,6 @@ impl ZookeeperOptions {
         });
         let sessions = Sessions::connect(Arc::clone(&settings)).await?;
         Ok(ZookeeperLock { settings, sessions: Arc::new(sessions) })
-    }
-}
-
-/// A host with its port.
-fn host(text: &str) -> Option<String> {
-    let after_address = text.rsplit_once(']').map_or(text, |(_, port)| port);
-    let (name, port) = after_address.rsplit_once(':').map_or((text, None), |(name, port)| (name, Some(port)));
-    let is_port = port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0));
-    let is_name =
-        !text.is_empty() && !text.starts_with(':') && !name.contains([':', '/', ' ']) || text.starts_with('[');
-    match port {
-        _ if !is_port || !is_name => None,
-        Some(_) => Some(text.to_owned()),
-        None => Some(format!("{text}:{PORT}")),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use lock_core::{LockName, OwnerId, Result, Unlocked};
 use uuid::Uuid;
-use zookeeper_client::{Client, Error as ZkError, MultiWriteError};
+use zookeeper_client::{Client, Error as ZkError};
 
 use crate::error;
 use crate::names::{ahead, in_line, name_of};
@@ -98,9 +98,8 @@ async fn hand_over(client: &Client, node: &str, owner: &OwnerId) -> Result<(), Z
     let mut writer = client.new_multi_writer();
     writer.add_set_data(node, owner.as_str().as_bytes(), None)?;
     writer.add_delete(node, None)?;
-    writer.commit().await.map(drop).map_err(|error| match error {
-        MultiWriteError::RequestFailed { source } | MultiWriteError::OperationFailed { source, .. } => source,
-    })
+    writer.commit().await?;
+    Ok(())
 }
 
 /// The path of the node that a request of unknown fate made, if it made one, and its line.

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use crate::error;
 use crate::factory::Settings;
 use crate::session::{Life, Session, closed};
-use crate::supervise::supervise;
+use crate::supervise::{mourn, supervise};
 
 /// The longest that can be asked for: milliseconds in 32 bits.
 const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
@@ -33,7 +33,7 @@ struct State {
     /// By what was asked for.
     live: BTreeMap<Duration, Supervised>,
     /// Over, with claims that may have left something behind.
-    former: Vec<Arc<Session>>,
+    former: Vec<Supervised>,
 }
 
 struct Supervised {
@@ -50,6 +50,18 @@ impl Supervised {
     /// Not if the runtime is gone on which it was made, either.
     fn is_alive(&self) -> bool {
         self.session.life() == Life::Alive && self.session.client().is_ok() && !self.task.is_finished()
+    }
+}
+
+impl State {
+    /// All of them, each with somebody who ends it on the servers: the runtime may be gone on which that one was.
+    fn tended(&mut self, notices: &broadcast::Sender<Notice>) -> impl Iterator<Item = &Arc<Session>> {
+        self.live.values_mut().chain(&mut self.former).map(|supervised| {
+            if supervised.task.is_finished() && supervised.session.life() < Life::Buried {
+                supervised.task = tokio::spawn(mourn(Arc::clone(&supervised.session), notices.clone()));
+            }
+            &supervised.session
+        })
     }
 }
 
@@ -99,9 +111,9 @@ impl Sessions {
         let session = Arc::clone(&made.session);
         let mut state = self.state();
         if let Some(over) = state.live.insert(asked, made) {
-            state.former.push(over.session);
+            state.former.push(over);
         }
-        state.former.retain(|former| !former.state().claims.is_empty());
+        state.former.retain(|former| !former.session.state().claims.is_empty());
         Ok(session)
     }
 
@@ -116,15 +128,15 @@ impl Sessions {
 
     /// Those in which something is known of a claim of this owner.
     pub(crate) fn with_claim(&self, owner: &OwnerId) -> Vec<Arc<Session>> {
-        let state = self.state();
-        let all = state.live.values().map(|live| &live.session).chain(&state.former);
+        let mut state = self.state();
+        let all = state.tended(&self.notices);
         all.filter(|session| session.state().claims.contains_key(owner)).cloned().collect()
     }
 
     /// Ends all of them, in bounded time.
     pub(crate) async fn close(&self) -> Result<()> {
         self.closed.store(true, Ordering::Relaxed);
-        let all: Vec<_> = self.state().live.values().map(|live| Arc::clone(&live.session)).collect();
+        let all: Vec<_> = self.state().tended(&self.notices).cloned().collect();
         for session in &all {
             session.close();
         }
@@ -136,8 +148,8 @@ impl Sessions {
 impl Drop for Sessions {
     fn drop(&mut self) {
         let state = self.state();
-        for session in state.live.values().map(|live| &live.session).chain(&state.former) {
-            session.abandon();
+        for supervised in state.live.values().chain(&state.former) {
+            supervised.session.abandon();
         }
     }
 }

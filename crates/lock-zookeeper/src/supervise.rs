@@ -38,7 +38,12 @@ pub(crate) async fn supervise(session: Arc<Session>, notices: broadcast::Sender<
         let _ = tokio::time::timeout(session.settings.timeout, ended(&mut states)).await;
     }
     bury(&session).await;
-    session.life.send_replace(Life::Buried);
+}
+
+/// The same for a session whose runtime is gone, and with it all that served it.
+pub(crate) async fn mourn(session: Arc<Session>, notices: broadcast::Sender<Notice>) {
+    end_here(&session, &notices);
+    bury(&session).await;
 }
 
 /// Until the session ends, is closed, or was not used for long.
@@ -172,24 +177,29 @@ async fn watch(session: Arc<Session>, owner: OwnerId, node: String) -> Option<Ow
 
 /// Has the servers end a session that ended for us: a request of it may still be on its way to them.
 async fn bury(session: &Session) {
-    while !session.state().claims.is_empty() && !session.abandoned.load(Ordering::Relaxed) {
-        let settings = &session.settings;
-        let Ok(connector) = settings.connector() else { return };
-        let connector = connector.with_session(session.info.clone()).with_session_timeout(session.lasts);
-        let connecting = settings.open(connector.with_fail_eagerly());
-        match tokio::time::timeout(settings.timeout, connecting).await {
-            Ok(Ok(client)) => {
-                let mut states = client.state_watcher();
-                drop(client);
-                let closing = tokio::time::timeout(settings.timeout, ended(&mut states));
-                // Expired it is as well where only the client crate has waited for long enough.
-                if closing.await == Ok(SessionState::Closed) {
-                    return;
-                }
-            }
-            Ok(Err(ZkError::SessionExpired)) => return,
-            _ => tokio::time::sleep(PAUSE).await,
+    while !session.state().claims.is_empty() && !session.abandoned.load(Ordering::Relaxed) && !is_buried(session).await
+    {
+        tokio::time::sleep(PAUSE).await;
+    }
+    session.life.send_replace(Life::Buried);
+}
+
+/// Did a server say just now that the session is over?
+async fn is_buried(session: &Session) -> bool {
+    let settings = &session.settings;
+    // It was built before.
+    let Ok(connector) = settings.connector() else { return true };
+    let connector = connector.with_session(session.info.clone()).with_session_timeout(session.lasts);
+    match tokio::time::timeout(settings.timeout, settings.open(connector.with_fail_eagerly())).await {
+        Ok(Ok(client)) => {
+            let mut states = client.state_watcher();
+            drop(client);
+            let closing = tokio::time::timeout(settings.timeout, ended(&mut states));
+            // Expired it is as well where only the client crate has waited for long enough.
+            closing.await == Ok(SessionState::Closed)
         }
+        Ok(Err(error)) => error == ZkError::SessionExpired,
+        Err(_) => false,
     }
 }
 

@@ -163,7 +163,7 @@ pub(crate) struct DoctorArgs {
 const TOP: &str = "Watch the locks that are held or waited for.
 
 Looks each second. The arrow keys or j and k choose a lock, whose waiters are shown below; e ends its hold, after asking; q leaves. Where \
-standard output is not a terminal, it prints the table once.";
+standard output is not a terminal, or one that cannot be drawn on (TERM=dumb), it prints the table once.";
 
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {

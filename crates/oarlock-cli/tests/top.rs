@@ -121,6 +121,19 @@ fn program_below(pid: u32) -> Option<nix::unistd::Pid> {
 }
 
 #[test]
+fn a_terminal_that_cannot_be_drawn_on_gets_the_table_once() {
+    let place = Place::new();
+    let holder = place.start(&["job"], "echo >started; sleep 1000");
+    place.wait_lines("started", 1);
+    // Ended if it watches: nobody is there to leave it.
+    let line = "TERM=dumb timeout 60 $OARLOCK top";
+    let output = on_terminal(&place, line).stdin(Stdio::piped()).output().unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.contains(&holder.pid().to_string()) && !shown.contains('\x1b'), "{shown}");
+    assert_eq!(code(output.status), 0, "{shown}");
+}
+
+#[test]
 fn elsewhere_it_prints_a_table_once() {
     let place = Place::new();
     let holder = place.start(&["a/job"], "echo >>started; sleep 1000");

@@ -2,34 +2,30 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use conformance_tests::torture;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use crate::process::free_port;
-
-/// How long a cluster may take to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::process::{PATIENCE, Process, free_port};
+use crate::tortured::{Store, apart};
 
 /// The `etcd` processes of one cluster. Dropping it kills them and removes their files.
 #[derive(Debug)]
 pub struct EtcdCluster {
+    /// Before the folder, which they use until they are dropped.
+    members: Vec<Member>,
     folder: TempDir,
     scheme: &'static str,
     arguments: Vec<String>,
-    members: Vec<Process>,
 }
 
 #[derive(Debug)]
-struct Process {
-    client: u16,
-    peer: u16,
-    child: Child,
+struct Member {
+    /// That for clients, and that for its peers.
+    ports: (u16, u16),
+    process: Process,
 }
 
 impl EtcdCluster {
@@ -58,9 +54,9 @@ impl EtcdCluster {
             let members = (0..members)
                 .map(|number| spawn(&folder, scheme, &ports, number, &arguments))
                 .zip(&ports)
-                .map(|(child, &(client, peer))| Process { client, peer, child })
+                .map(|(process, &ports)| Member { ports, process })
                 .collect();
-            let mut cluster = Self { folder, scheme, arguments: arguments.clone(), members };
+            let mut cluster = Self { members, folder, scheme, arguments: arguments.clone() };
             if (0..cluster.members.len()).all(|member| cluster.is_up(member)) {
                 return cluster;
             }
@@ -70,16 +66,12 @@ impl EtcdCluster {
 
     /// Its members one by one, to be tortured.
     pub fn apart(self) -> Vec<Box<dyn torture::Server>> {
-        let count = self.members.len();
-        let all = Arc::new(Mutex::new(self));
-        (0..count)
-            .map(|number| Box::new(Member { all: Arc::clone(&all), number }) as Box<dyn torture::Server>)
-            .collect()
+        apart(self)
     }
 
     /// Where the members listen.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.members.iter().map(|member| (Ipv4Addr::LOCALHOST, member.client).into()).collect()
+        self.members.iter().map(|member| (Ipv4Addr::LOCALHOST, member.ports.0).into()).collect()
     }
 
     /// The members as they are named in a URL: `host:port,host:port`.
@@ -98,7 +90,7 @@ impl EtcdCluster {
         let late = Instant::now() + PATIENCE;
         while Instant::now() < late {
             for (number, member) in self.members.iter().enumerate() {
-                let metrics = get(member.client, "/metrics").unwrap_or_default();
+                let metrics = get(member.ports.0, "/metrics").unwrap_or_default();
                 if metrics.lines().any(|line| line == "etcd_server_is_leader 1") {
                     return number;
                 }
@@ -110,26 +102,23 @@ impl EtcdCluster {
 
     /// `kill -9` of a member.
     pub fn kill(&mut self, member: usize) {
-        let child = &mut self.members[member].child;
-        // It may be dead already.
-        let _ = child.kill();
-        let _ = child.wait();
+        self.members[member].process.kill();
     }
 
     /// Stops a member where it is; connections stay open and nothing is answered.
     pub fn pause(&self, member: usize) {
-        self.signal(member, Signal::SIGSTOP);
+        self.members[member].process.pause();
     }
 
     /// Lets a paused member go on.
     pub fn resume(&self, member: usize) {
-        self.signal(member, Signal::SIGCONT);
+        self.members[member].process.resume();
     }
 
     /// `kill -9` of a member, and a new process on the same ports and files.
     pub fn restart(&mut self, member: usize) {
         self.kill(member);
-        self.spawn(member);
+        self.start_again(member);
         assert!(self.is_up(member), "etcd does not start again");
     }
 
@@ -140,7 +129,7 @@ impl EtcdCluster {
             std::fs::remove_dir_all(self.folder.path().join(member.to_string())).expect("our files");
         }
         for member in 0..self.members.len() {
-            self.spawn(member);
+            self.start_again(member);
         }
         assert!((0..self.members.len()).all(|member| self.is_up(member)), "etcd does not start again");
     }
@@ -153,8 +142,8 @@ impl EtcdCluster {
             line.starts_with("grpc_server_msg_received_total") && (methods.is_empty() || methods.iter().any(is_one))
         };
         let count = |line: &str| line.rsplit(' ').next().and_then(|number| number.parse::<f64>().ok());
-        let of_member = |member: &Process| {
-            let metrics = get(member.client, "/metrics").expect("the member runs");
+        let of_member = |member: &Member| {
+            let metrics = get(member.ports.0, "/metrics").expect("the member runs");
             metrics.lines().filter(wanted).filter_map(count).sum::<f64>() as u64
         };
         self.members.iter().map(of_member).sum()
@@ -162,7 +151,7 @@ impl EtcdCluster {
 
     /// The process id of a member.
     pub fn pid(&self, member: usize) -> u32 {
-        self.members[member].child.id()
+        self.members[member].process.id()
     }
 
     /// `etcdctl` with these arguments, to be run against all members.
@@ -172,98 +161,37 @@ impl EtcdCluster {
         command
     }
 
-    fn signal(&self, member: usize, signal: Signal) {
-        let pid = Pid::from_raw(self.pid(member).try_into().expect("a process id"));
-        kill(pid, signal).expect("the member runs");
-    }
-
-    fn spawn(&mut self, member: usize) {
-        let ports: Vec<_> = self.members.iter().map(|member| (member.client, member.peer)).collect();
-        self.members[member].child = spawn(&self.folder, self.scheme, &ports, member, &self.arguments);
-    }
-
     /// Does the member answer a request, and does it live? A port that another server has answers too.
     fn is_up(&mut self, member: usize) -> bool {
-        let (tls, member) = (self.scheme == "https", &mut self.members[member]);
-        let late = Instant::now() + PATIENCE;
-        while Instant::now() < late {
-            let answers = match get(member.client, "/health") {
-                Ok(answer) => tls || answer.contains(r#""health":"true""#),
-                Err(_) => false,
-            };
-            if member.child.try_wait().expect("our child").is_some() {
-                return false;
-            }
-            if answers {
-                return true;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        false
+        let Member { ports: (client, _), process } = &mut self.members[member];
+        let tls = self.scheme == "https";
+        process.is_ready(|| get(*client, "/health").is_ok_and(|answer| tls || answer.contains(r#""health":"true""#)))
     }
 }
 
-/// One member of a cluster, under torture.
-#[derive(Debug)]
-struct Member {
-    all: Arc<Mutex<EtcdCluster>>,
-    number: usize,
-}
+impl Store for EtcdCluster {
+    fn addresses(&self) -> Vec<SocketAddr> {
+        EtcdCluster::addresses(self)
+    }
 
-impl Member {
-    fn all(&self) -> MutexGuard<'_, EtcdCluster> {
-        self.all.lock().expect("no panic")
+    fn process(&mut self, number: usize) -> &mut Process {
+        &mut self.members[number].process
+    }
+
+    fn start_again(&mut self, number: usize) {
+        let ports: Vec<_> = self.members.iter().map(|member| member.ports).collect();
+        self.members[number].process = spawn(&self.folder, self.scheme, &ports, number, &self.arguments);
     }
 }
 
-impl torture::Server for Member {
-    fn address(&self) -> SocketAddr {
-        self.all().addresses()[self.number]
-    }
-
-    fn keeps(&self) -> bool {
-        true
-    }
-
-    fn pause(&mut self) {
-        self.all().pause(self.number);
-    }
-
-    fn resume(&mut self) {
-        self.all().resume(self.number);
-    }
-
-    fn kill(&mut self) {
-        self.all().kill(self.number);
-    }
-
-    fn shut_down(&mut self) {
-        let mut all = self.all();
-        all.signal(self.number, Signal::SIGTERM);
-        // It ends by itself, however it ends.
-        let _ = all.members[self.number].child.wait();
-    }
-
-    /// Does not wait until it serves: the others that it needs for that may be paused.
-    fn start(&mut self) {
-        self.all().spawn(self.number);
-    }
-}
-
-impl Drop for EtcdCluster {
-    fn drop(&mut self) {
-        (0..self.members.len()).for_each(|member| self.kill(member));
-    }
-}
-
-fn spawn(folder: &TempDir, scheme: &str, ports: &[(u16, u16)], number: usize, arguments: &[String]) -> Child {
+fn spawn(folder: &TempDir, scheme: &str, ports: &[(u16, u16)], number: usize, arguments: &[String]) -> Process {
     let (client, peer) = ports[number];
     let client = format!("{scheme}://127.0.0.1:{client}");
     let peers: Vec<_> =
         ports.iter().enumerate().map(|(number, (_, peer))| format!("{number}=http://127.0.0.1:{peer}")).collect();
     let peer = format!("http://127.0.0.1:{peer}");
-    Command::new("etcd")
-        .args(["--name", &number.to_string(), "--data-dir"])
+    let mut etcd = Command::new("etcd");
+    etcd.args(["--name", &number.to_string(), "--data-dir"])
         .arg(folder.path().join(number.to_string()))
         .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
         .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
@@ -271,9 +199,8 @@ fn spawn(folder: &TempDir, scheme: &str, ports: &[(u16, u16)], number: usize, ar
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("etcd is installed (Debian's package etcd-server)")
+        .stderr(Stdio::null());
+    Process::spawn(&mut etcd, "etcd-server")
 }
 
 /// What an HTTP server at this port answers.

@@ -13,6 +13,7 @@ mod postgres;
 mod process;
 mod redis;
 mod sentinel;
+mod tortured;
 mod zookeeper;
 
 pub use certificates::{Authority, Certificate};

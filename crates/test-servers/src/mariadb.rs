@@ -6,10 +6,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use conformance_tests::torture;
-use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use crate::process::{Disk, PATIENCE, Process, certified, copy_of_initial, folder, free_port, unprivileged};
+use crate::tortured::{Store, apart};
 use crate::{Authority, Certificate, ServerClock};
 
 /// Keeps commits over a kill, though not over the host's end.
@@ -70,6 +70,11 @@ impl MariaDbServer {
         panic!("mariadbd does not start");
     }
 
+    /// Its process, to be tortured.
+    pub fn apart(self) -> Vec<Box<dyn torture::Server>> {
+        apart(self)
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
@@ -92,53 +97,33 @@ impl MariaDbServer {
 
     /// Stops the process where it is; connections stay open and nothing is answered.
     pub fn pause(&self) {
-        self.process.signal(Signal::SIGSTOP);
+        self.process.pause();
     }
 
     /// Lets a paused process go on.
     pub fn resume(&self) {
-        self.process.signal(Signal::SIGCONT);
+        self.process.resume();
     }
 
     /// `kill -9`, and a new process on the same port and files.
     pub fn restart(&mut self) {
         self.kill();
-        self.start_again();
-    }
-
-    fn start_again(&mut self) {
-        let started = spawn(self.folder.path(), self.port, &self.arguments, &self.environment);
-        self.process = started.expect("mariadbd starts again on its own files");
+        self.start_again(0);
     }
 }
 
-impl torture::Server for MariaDbServer {
-    fn address(&self) -> SocketAddr {
-        self.address()
+impl Store for MariaDbServer {
+    fn addresses(&self) -> Vec<SocketAddr> {
+        vec![self.address()]
     }
 
-    fn keeps(&self) -> bool {
-        true
+    fn process(&mut self, _: usize) -> &mut Process {
+        &mut self.process
     }
 
-    fn pause(&mut self) {
-        MariaDbServer::pause(self);
-    }
-
-    fn resume(&mut self) {
-        MariaDbServer::resume(self);
-    }
-
-    fn kill(&mut self) {
-        self.kill();
-    }
-
-    fn shut_down(&mut self) {
-        self.process.shut_down(Signal::SIGTERM);
-    }
-
-    fn start(&mut self) {
-        self.start_again();
+    fn start_again(&mut self, _: usize) {
+        let started = spawn(self.folder.path(), self.port, &self.arguments, &self.environment);
+        self.process = started.expect("mariadbd starts again on its own files");
     }
 }
 

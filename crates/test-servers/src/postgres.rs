@@ -9,6 +9,7 @@ use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use crate::process::{Disk, Process, certified, copy_of_initial, folder, free_port, give_away, unprivileged};
+use crate::tortured::{Store, apart};
 use crate::{Authority, Certificate, ServerClock};
 
 /// The password of the user `postgres`, which is asked for over TCP.
@@ -100,6 +101,11 @@ impl PostgresServer {
         panic!("postgres does not start");
     }
 
+    /// Its process, to be tortured.
+    pub fn apart(self) -> Vec<Box<dyn torture::Server>> {
+        apart(self)
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
@@ -132,54 +138,36 @@ impl PostgresServer {
 
     /// Stops all its processes where they are; connections stay open and nothing is answered.
     pub fn pause(&self) {
-        self.process.signal(Signal::SIGSTOP);
+        self.process.pause();
     }
 
     /// Lets a paused server go on.
     pub fn resume(&self) {
-        self.process.signal(Signal::SIGCONT);
+        self.process.resume();
     }
 
     /// `kill -9`, and a new process on the same port and files.
     pub fn restart(&mut self) {
         self.kill();
-        self.start_again();
-    }
-
-    fn start_again(&mut self) {
-        let started = spawn(self.folder.path(), self.port, &self.settings, &self.environment);
-        self.process = started.expect("postgres starts again on its own files");
+        self.start_again(0);
     }
 }
 
-impl torture::Server for PostgresServer {
-    fn address(&self) -> SocketAddr {
-        self.address()
-    }
-
-    fn keeps(&self) -> bool {
-        true
-    }
-
-    fn pause(&mut self) {
-        PostgresServer::pause(self);
-    }
-
-    fn resume(&mut self) {
-        PostgresServer::resume(self);
-    }
-
-    fn kill(&mut self) {
-        self.kill();
-    }
-
+impl Store for PostgresServer {
     /// Without waiting for its clients to go.
-    fn shut_down(&mut self) {
-        self.process.shut_down(Signal::SIGINT);
+    const GOODBYE: Signal = Signal::SIGINT;
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        vec![self.address()]
     }
 
-    fn start(&mut self) {
-        self.start_again();
+    fn process(&mut self, _: usize) -> &mut Process {
+        &mut self.process
+    }
+
+    fn start_again(&mut self, _: usize) {
+        let started = spawn(self.folder.path(), self.port, &self.settings, &self.environment);
+        self.process = started.expect("postgres starts again on its own files");
     }
 }
 

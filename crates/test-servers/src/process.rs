@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::{Authority, Certificate};
 
 /// How long a server may take to answer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 
 /// The user `nobody` and its group. Database servers refuse to run as root.
 const NOBODY: u32 = 65534;
@@ -106,20 +106,43 @@ impl Process {
     /// Waits until the server is ready. False: it has ended, or takes too long.
     pub(crate) fn is_ready(&mut self, mut ready: impl FnMut() -> bool) -> bool {
         let late = Instant::now() + PATIENCE;
-        while Instant::now() < late && self.0.try_wait().expect("our child").is_none() {
+        while Instant::now() < late && self.lives() {
             if ready() {
-                return true;
+                // Another server may have answered, which had its port before.
+                return self.lives();
             }
             std::thread::sleep(Duration::from_millis(5));
         }
         false
     }
 
+    fn lives(&mut self) -> bool {
+        self.0.try_wait().expect("our child").is_none()
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Stops it where it is; connections stay open and nothing is answered.
+    pub(crate) fn pause(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// Lets a paused one go on.
+    pub(crate) fn resume(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
     /// `kill -9`, of the children too. All are dead, and their sockets closed, when it returns.
     pub(crate) fn kill(&mut self) {
-        self.signal(Signal::SIGSTOP);
+        // Its id may be another's by now.
+        if !self.lives() {
+            return;
+        }
+        self.pause();
         let children = self.children();
-        // It may be dead already.
+        // It may have died just now.
         let _ = self.0.kill();
         let _ = self.0.wait();
         for &child in &children {
@@ -133,7 +156,7 @@ impl Process {
     }
 
     /// The main process first, so that it makes no more children.
-    pub(crate) fn signal(&self, signal: Signal) {
+    fn signal(&self, signal: Signal) {
         let _ = kill(self.pid(), signal);
         for child in self.children() {
             // It may have ended meanwhile.

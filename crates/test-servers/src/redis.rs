@@ -3,30 +3,30 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use conformance_tests::torture;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use crate::process::free_port;
+use crate::process::{PATIENCE, Process, free_port};
+use crate::tortured::{Store, apart};
 use crate::{Authority, Certificate, ServerClock};
 
-/// How long a server may take to answer.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Debian's.
+pub(crate) const PACKAGE: &str = "redis-server";
 
 /// A `redis-server` process. Dropping it kills it and removes its files.
 #[derive(Debug)]
 pub struct RedisServer {
+    /// Before the folder, which it uses until it is dropped.
+    process: Process,
     folder: TempDir,
     port: u16,
     tls_port: Option<u16>,
     bus_port: Option<u16>,
     arguments: Vec<String>,
     environment: Vec<(&'static str, PathBuf)>,
-    child: Child,
 }
 
 impl RedisServer {
@@ -116,13 +116,17 @@ impl RedisServer {
         for _ in 0..20 {
             let port = free_port();
             let (tls_port, arguments) = arguments();
-            let mut child = spawn(&folder, port, &arguments, &environment);
-            if answers(&mut child, port) {
-                return Self { folder, port, tls_port, bus_port: None, arguments, environment, child };
+            let mut process = spawn(&folder, port, &arguments, &environment);
+            if answers(&mut process, port) {
+                return Self { process, folder, port, tls_port, bus_port: None, arguments, environment };
             }
-            end(&mut child);
         }
         panic!("redis-server does not start");
+    }
+
+    /// Its process, to be tortured.
+    pub fn apart(self) -> Vec<Box<dyn torture::Server>> {
+        apart(self)
     }
 
     /// Where it listens.
@@ -150,81 +154,48 @@ impl RedisServer {
 
     /// `kill -9`.
     pub fn kill(&mut self) {
-        end(&mut self.child);
+        self.process.kill();
     }
 
     /// Stops the process where it is; connections stay open and nothing is answered.
     pub fn pause(&self) {
-        self.signal(Signal::SIGSTOP);
+        self.process.pause();
     }
 
     /// Lets a paused process go on.
     pub fn resume(&self) {
-        self.signal(Signal::SIGCONT);
+        self.process.resume();
     }
 
     /// `kill -9`, and a new process on the same port and files.
     pub fn restart(&mut self) {
         self.kill();
-        self.start_again();
-    }
-
-    fn start_again(&mut self) {
-        self.child = spawn(&self.folder, self.port, &self.arguments, &self.environment);
-        assert!(answers(&mut self.child, self.port), "redis-server does not start again");
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(self.child.id().try_into().expect("a process id"));
-        kill(pid, signal).expect("the server runs");
+        self.start_again(0);
     }
 }
 
-impl torture::Server for RedisServer {
-    fn address(&self) -> SocketAddr {
-        self.address()
+impl Store for RedisServer {
+    fn addresses(&self) -> Vec<SocketAddr> {
+        vec![self.address()]
     }
 
     fn keeps(&self) -> bool {
         self.arguments.windows(2).any(|pair| pair == ["--appendfsync", "always"])
     }
 
-    fn pause(&mut self) {
-        RedisServer::pause(self);
+    fn process(&mut self, _: usize) -> &mut Process {
+        &mut self.process
     }
 
-    fn resume(&mut self) {
-        RedisServer::resume(self);
-    }
-
-    fn kill(&mut self) {
-        self.kill();
-    }
-
-    fn shut_down(&mut self) {
-        self.signal(Signal::SIGTERM);
-        let _ = self.child.wait();
-    }
-
-    fn start(&mut self) {
-        self.start_again();
+    fn start_again(&mut self, _: usize) {
+        self.process = spawn(&self.folder, self.port, &self.arguments, &self.environment);
+        assert!(answers(&mut self.process, self.port), "redis-server does not start again");
     }
 }
 
-impl Drop for RedisServer {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-pub(crate) fn end(child: &mut Child) {
-    // It may be dead already.
-    let _ = child.kill();
-    let _ = child.wait();
-}
-
-fn spawn(folder: &TempDir, port: u16, arguments: &[String], environment: &[(&str, PathBuf)]) -> Child {
-    Command::new("redis-server")
+fn spawn(folder: &TempDir, port: u16, arguments: &[String], environment: &[(&str, PathBuf)]) -> Process {
+    let mut redis = Command::new("redis-server");
+    redis
         .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--unixsocket"])
         .arg(folder.path().join("redis.sock"))
         .arg("--dir")
@@ -234,29 +205,19 @@ fn spawn(folder: &TempDir, port: u16, arguments: &[String], environment: &[(&str
         .args(arguments)
         .envs(environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("redis-server is installed (Debian's package redis-server)")
+        .stdout(Stdio::null());
+    Process::spawn(&mut redis, PACKAGE)
 }
 
 /// Does it answer a command, and does it live? A port that another server has answers too.
-pub(crate) fn answers(child: &mut Child, port: u16) -> bool {
-    let late = Instant::now() + PATIENCE;
-    while Instant::now() < late {
-        if child.try_wait().expect("our child").is_some() {
-            return false;
-        }
-        if process_id(port) == Some(child.id()) {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    false
+pub(crate) fn answers(process: &mut Process, port: u16) -> bool {
+    let id = process.id();
+    process.is_ready(|| process_id(port) == Some(id))
 }
 
-/// The process id that the server at this port says it has.
+/// The process id that the server at this port says it has, once it has loaded its data.
 fn process_id(port: u16) -> Option<u32> {
-    let answer = ask(port, "INFO server")?;
+    let answer = ask(port, "INFO").filter(|answer| !answer.contains("\nloading:1"))?;
     let line = answer.lines().find_map(|line| line.strip_prefix("process_id:"))?;
     line.trim().parse().ok()
 }

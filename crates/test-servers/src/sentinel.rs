@@ -2,19 +2,20 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
 use crate::RedisServer;
-use crate::process::free_port;
-use crate::redis::{answers, ask, end, wait_for};
+use crate::process::{Process, free_port};
+use crate::redis::{PACKAGE, answers, ask, wait_for};
 
 /// Three Redis Sentinels that watch over a primary, which they call `main`. Dropping it kills them.
 #[derive(Debug)]
 pub struct Sentinels {
+    /// Before their folder.
+    sentinels: Vec<(u16, Process)>,
     _folder: TempDir,
-    sentinels: Vec<(u16, Child)>,
 }
 
 impl Sentinels {
@@ -22,7 +23,7 @@ impl Sentinels {
     pub fn start(primary: &RedisServer, replicas: usize) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let sentinels = (0..3).map(|number| start(&folder.path().join(number.to_string()), primary)).collect();
-        let this = Self { _folder: folder, sentinels };
+        let this = Self { sentinels, _folder: folder };
         wait_for("the sentinels know each other and the replicas", || {
             this.sentinels.iter().all(|(port, _)| {
                 let all = ask(*port, "SENTINEL CKQUORUM main").is_some_and(|answer| answer.contains("OK 3 usable"));
@@ -46,17 +47,11 @@ impl Sentinels {
 
     /// `kill -9` for the first of them.
     pub fn kill_one(&mut self) {
-        end(&mut self.sentinels[0].1);
+        self.sentinels[0].1.kill();
     }
 }
 
-impl Drop for Sentinels {
-    fn drop(&mut self) {
-        self.sentinels.iter_mut().for_each(|(_, child)| end(child));
-    }
-}
-
-fn start(folder: &Path, primary: &RedisServer) -> (u16, Child) {
+fn start(folder: &Path, primary: &RedisServer) -> (u16, Process) {
     std::fs::create_dir(folder).expect("a folder");
     let config = folder.join("sentinel.conf");
     // Another process may take a port between our finding it free and the server's taking it.
@@ -70,11 +65,10 @@ fn start(folder: &Path, primary: &RedisServer) -> (u16, Child) {
         std::fs::write(&config, text).expect("a file");
         let mut command = Command::new("redis-server");
         command.arg(&config).arg("--sentinel").stdin(Stdio::null()).stdout(Stdio::null());
-        let mut child = command.spawn().expect("redis-server is installed (Debian's package redis-server)");
-        if answers(&mut child, port) {
-            return (port, child);
+        let mut process = Process::spawn(&mut command, PACKAGE);
+        if answers(&mut process, port) {
+            return (port, process);
         }
-        end(&mut child);
     }
     panic!("redis-server does not start as a sentinel");
 }

@@ -2,21 +2,17 @@
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use conformance_tests::torture;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use crate::Proxy;
-
-/// How long a server may take to answer.
-const PATIENCE: Duration = Duration::from_secs(40);
+use crate::process::{Process, free_port};
+use crate::tortured::{Store, apart};
 
 /// Debian's jars, of libzookeeper-java and what it needs, in `/usr/share/java`.
 const JARS: [&str; 12] = [
@@ -40,9 +36,10 @@ const TICK: Duration = Duration::from_millis(500);
 /// Java servers that form one ensemble. Dropping it kills them and removes their files.
 #[derive(Debug)]
 pub struct ZookeeperServers {
+    /// Before the folder, which they use until they are dropped.
+    servers: Vec<Server>,
     folder: TempDir,
     options: Vec<String>,
-    servers: Vec<Server>,
     /// By which the server of the row follows the server of the column.
     links: Vec<Vec<Proxy>>,
 }
@@ -50,7 +47,7 @@ pub struct ZookeeperServers {
 #[derive(Debug)]
 struct Server {
     port: u16,
-    child: Child,
+    process: Process,
 }
 
 impl ZookeeperServers {
@@ -72,9 +69,12 @@ impl ZookeeperServers {
             for (number, links) in links.iter().enumerate() {
                 configure(folder.path(), &ports, links, number, &options);
             }
-            let spawn = |(number, [port, ..]): (usize, &[u16; 3])| spawn(folder.path(), number, *port, &options);
-            let servers = ports.iter().enumerate().map(spawn);
-            let mut servers = Self { servers: servers.collect(), folder, options: options.clone(), links };
+            let spawn = |(number, &[port, ..]): (usize, &[u16; 3])| Server {
+                port,
+                process: spawn(folder.path(), number, &options),
+            };
+            let servers = ports.iter().enumerate().map(spawn).collect();
+            let mut servers = Self { servers, folder, options: options.clone(), links };
             if servers.wait() {
                 return servers;
             }
@@ -84,11 +84,7 @@ impl ZookeeperServers {
 
     /// Its servers one by one, to be tortured.
     pub fn apart(self) -> Vec<Box<dyn torture::Server>> {
-        let count = self.servers.len();
-        let all = Arc::new(Mutex::new(self));
-        (0..count)
-            .map(|number| Box::new(Member { all: Arc::clone(&all), number }) as Box<dyn torture::Server>)
-            .collect()
+        apart(self)
     }
 
     /// Where each server listens.
@@ -110,7 +106,7 @@ impl ZookeeperServers {
 
     /// The process of a server.
     pub fn process(&self, number: usize) -> u32 {
-        self.servers[number].child.id()
+        self.servers[number].process.id()
     }
 
     /// What a server answers to a command in four letters.
@@ -130,117 +126,45 @@ impl ZookeeperServers {
 
     /// `kill -9`.
     pub fn kill(&mut self, number: usize) {
-        self.servers[number].kill();
+        self.servers[number].process.kill();
     }
 
     /// Stops a server where it is; connections stay open and nothing is answered.
     pub fn pause(&self, number: usize) {
-        self.servers[number].signal(Signal::SIGSTOP);
+        self.servers[number].process.pause();
     }
 
     /// Lets a paused server go on.
     pub fn resume(&self, number: usize) {
-        self.servers[number].signal(Signal::SIGCONT);
+        self.servers[number].process.resume();
     }
 
     /// `kill -9`, and a new process on the same port and files; waits until the ensemble serves.
     pub fn restart(&mut self, number: usize) {
-        let port = self.servers[number].port;
-        self.servers[number].kill();
-        self.servers[number] = spawn(self.folder.path(), number, port, &self.options);
+        self.kill(number);
+        self.start_again(number);
         assert!(self.wait(), "ZooKeeper does not start again with {:?}", self.options);
     }
 
     /// Waits until every server whose process lives serves. No, if one of them ended.
     fn wait(&mut self) -> bool {
-        let late = Instant::now() + PATIENCE;
-        self.servers.iter_mut().all(|server| {
-            while Instant::now() < late {
-                if server.child.try_wait().expect("our child").is_some() {
-                    return false;
-                }
-                // `ruok` is answered too early.
-                if mode(server.port).is_some() {
-                    return true;
-                }
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            false
-        })
+        // `ruok` is answered too early.
+        self.servers.iter_mut().all(|server| server.process.is_ready(|| mode(server.port).is_some()))
     }
 }
 
-/// One server of an ensemble, under torture.
-#[derive(Debug)]
-struct Member {
-    all: Arc<Mutex<ZookeeperServers>>,
-    number: usize,
-}
-
-impl Member {
-    fn all(&self) -> MutexGuard<'_, ZookeeperServers> {
-        self.all.lock().expect("no panic")
-    }
-}
-
-impl torture::Server for Member {
-    fn address(&self) -> SocketAddr {
-        self.all().addresses()[self.number]
+impl Store for ZookeeperServers {
+    fn addresses(&self) -> Vec<SocketAddr> {
+        ZookeeperServers::addresses(self)
     }
 
-    fn keeps(&self) -> bool {
-        true
+    fn process(&mut self, number: usize) -> &mut Process {
+        &mut self.servers[number].process
     }
 
-    fn pause(&mut self) {
-        self.all().pause(self.number);
+    fn start_again(&mut self, number: usize) {
+        self.servers[number].process = spawn(self.folder.path(), number, &self.options);
     }
-
-    fn resume(&mut self) {
-        self.all().resume(self.number);
-    }
-
-    fn kill(&mut self) {
-        self.all().kill(self.number);
-    }
-
-    fn shut_down(&mut self) {
-        let mut all = self.all();
-        all.servers[self.number].signal(Signal::SIGTERM);
-        // It ends by itself, however it ends.
-        let _ = all.servers[self.number].child.wait();
-    }
-
-    /// Does not wait until it serves: the others that it needs for that may be paused.
-    fn start(&mut self) {
-        let mut all = self.all();
-        let port = all.servers[self.number].port;
-        all.servers[self.number] = spawn(all.folder.path(), self.number, port, &all.options);
-    }
-}
-
-impl Server {
-    fn kill(&mut self) {
-        // It may be dead already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(self.child.id().try_into().expect("a process id"));
-        kill(pid, signal).expect("the server runs");
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    listener.local_addr().expect("an address").port()
 }
 
 fn home(folder: &Path, number: usize) -> PathBuf {
@@ -273,7 +197,7 @@ fn configure(folder: &Path, ports: &[[u16; 3]], links: &[Proxy], number: usize, 
     std::fs::write(home.join("myid"), (number + 1).to_string()).expect("a file");
 }
 
-fn spawn(folder: &Path, number: usize, port: u16, options: &[String]) -> Server {
+fn spawn(folder: &Path, number: usize, options: &[String]) -> Process {
     let jars: Vec<_> = JARS.iter().map(|jar| format!("/usr/share/java/{jar}.jar")).collect();
     let mut java = Command::new("java");
     java.args(["-Xms32m", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
@@ -281,8 +205,7 @@ fn spawn(folder: &Path, number: usize, port: u16, options: &[String]) -> Server 
     java.args(["-cp", &jars.join(":"), "org.apache.zookeeper.server.quorum.QuorumPeerMain"]);
     java.arg(home(folder, number).join("zoo.cfg")).current_dir(folder);
     java.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let child = java.spawn().expect("java is installed (Debian's package default-jdk-headless)");
-    Server { port, child }
+    Process::spawn(&mut java, "default-jdk-headless")
 }
 
 fn ask(port: u16, command: &str) -> Option<String> {
@@ -301,7 +224,10 @@ fn mode(port: u16) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
+    use crate::process::PATIENCE;
 
     #[test]
     fn it_starts_stops_and_starts_again() {

@@ -14,22 +14,19 @@ pub(crate) struct Place<'a, G, A> {
     pub(super) name: &'a LockName,
     pub(super) number: u64,
     pub(super) told: oneshot::Receiver<Turn<G, A>>,
-    /// It is nobody's place any more.
-    pub(super) is_over: bool,
 }
 
 impl<G, A> Place<'_, G, A> {
     /// Waits for its turn. `None` if it was sent away without one.
     pub(crate) async fn turn(mut self) -> Option<Turn<G, A>> {
-        let turn = (&mut self.told).await;
-        self.is_over = true;
-        turn.ok()
+        (&mut self.told).await.ok()
     }
 }
 
 impl<G, A> Drop for Place<'_, G, A> {
     fn drop(&mut self) {
-        if !self.is_over {
+        // Once it was told, it is nobody's place any more.
+        if !self.told.is_terminated() {
             let left = self.queue.in_line(self.name, |line| line.give_up(self.number));
             drop(left);
         }

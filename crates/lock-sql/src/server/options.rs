@@ -156,10 +156,7 @@ impl ServerOptions {
     /// # Errors
     /// [`ErrorKind::Invalid`] if it is no such URL, or has parameters.
     pub fn new(url: &str) -> Result<Self> {
-        if url.contains('?') {
-            return Err(Error::new(ErrorKind::Invalid, "give the parameters of the URL by methods"));
-        }
-        Self::from_url(&url.parse()?)
+        Self::from_url(&BackendUrl::without_params(url)?)
     }
 
     /// The prefix of the locks: the same name under another prefix is another lock.

@@ -12,11 +12,19 @@ use super::table::{MESSAGES, PROMISES, conditions, remarks, spread};
 const WIDE: f64 = 856.0;
 const NARROW: f64 = 358.0;
 
-/// Times whose spread is shown: of which step, under what title, with what median and tail.
-const SPREADS: [(Step, &str, &str, Measure, Measure); 3] = [
-    (Step::Alone, "Lock and unlock, nobody else there", "time for both", Measure::AloneP50Us, Measure::AloneP99Us),
+/// Times whose spread is shown: of which step, under what name and title, with what median and tail.
+const SPREADS: [(Step, &str, &str, &str, Measure, Measure); 3] = [
+    (
+        Step::Alone,
+        "alone",
+        "Lock and unlock, nobody else there",
+        "time for both",
+        Measure::AloneP50Us,
+        Measure::AloneP99Us,
+    ),
     (
         Step::Eight,
+        "eight",
         "Hand-off between 8 processes",
         "from a release to the next holder",
         Measure::EightP50Us,
@@ -24,6 +32,7 @@ const SPREADS: [(Step, &str, &str, Measure, Measure); 3] = [
     ),
     (
         Step::Wake,
+        "wake",
         "Wake-up after a hold of 50 ms",
         "from a release to the next holder",
         Measure::WakeP50Us,
@@ -49,31 +58,32 @@ pub(super) fn page(report: &Report) -> String {
         let items: String = remarks.iter().map(|remark| format!("<li>{}</li>", escape(remark))).collect();
         let _ = writeln!(page, "<div class=\"remarks\"><ul>{items}</ul></div>");
     }
-    section(&mut page, "What each promises", "", &promises(report));
-    for (step, title, axis, median, tail) in SPREADS {
+    section(&mut page, "promises", "What each promises", "", &promises(report));
+    for (step, name, title, axis, median, tail) in SPREADS {
         let rows: Vec<_> = report.backends.iter().filter_map(|backend| times(backend, step, median, tail)).collect();
         let plot = |width| spreads(&rows, width, axis);
-        section(&mut page, title, "The line is the median, the dashed one p99.", &twice(plot));
+        section(&mut page, name, title, "The line is the median, the dashed one p99.", &twice(plot));
     }
     let rows: Vec<_> = report.backends.iter().map(rates).collect();
     let plot = |width| dots(&rows, Unit::PerSecond, width, "hand-offs per second");
     let about = "From one holder to another that was waiting; the tasks are of one process. The line goes from the lowest round to the highest.";
-    section(&mut page, "Hand-offs by who wants the lock", about, &twice(plot));
+    section(&mut page, "rates", "Hand-offs by who wants the lock", about, &twice(plot));
     let recovery = |one: &'_ Backend| one.figures.get(&Measure::RecoveryUs).copied();
     let lines = report.backends.iter().filter_map(|one| Some((one.name.as_str(), recovery(one)?))).collect();
     let rows = [Dots { name: "", lines }];
     let plot = |width| dots(&rows, Unit::Time, width, "from the kill to the next holder");
     let about = "The holder's process is killed just after the grant. Its lease is 2 seconds, or the shortest that the store gives if that is longer.";
-    section(&mut page, "Recovery from a crash", about, &twice(plot));
+    section(&mut page, "recovery", "Recovery from a crash", about, &twice(plot));
     let about = format!("Median over the rounds, and below it the lowest and the highest. {MESSAGES}");
-    section(&mut page, "All figures", &about, &figures(report));
+    section(&mut page, "figures", "All figures", &about, &figures(report));
     page.push_str("</body>\n</html>\n");
     page
 }
 
-fn section(page: &mut String, title: &str, about: &str, content: &str) {
+/// Each has a name, so that a link can lead there, and a picture show some of them.
+fn section(page: &mut String, name: &str, title: &str, about: &str, content: &str) {
     let about = if about.is_empty() { String::new() } else { format!("<p class=\"muted\">{}</p>\n", escape(about)) };
-    let _ = writeln!(page, "<section>\n<h2>{}</h2>\n{about}{content}\n</section>", escape(title));
+    let _ = writeln!(page, "<section id=\"{name}\">\n<h2>{}</h2>\n{about}{content}\n</section>", escape(title));
 }
 
 /// A plot in both sizes, of which the page shows one.

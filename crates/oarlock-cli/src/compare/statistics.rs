@@ -38,8 +38,6 @@ pub(crate) struct Study {
     pub(crate) longest_wait: Duration,
     /// How often the lock was granted before the former holder gave it back.
     pub(crate) overlaps: u64,
-    /// All acquisitions in the span.
-    pub(crate) turns: usize,
 }
 
 impl Study {
@@ -73,7 +71,6 @@ impl Study {
             fairness: jain(&counts),
             longest_wait: Duration::from_nanos(longest),
             overlaps,
-            turns: all.len(),
         }
     }
 }
@@ -182,7 +179,7 @@ mod tests {
         // The second asks while the first holds; the first asks again after the second gave back.
         let takers = [vec![turn(0, 1_000, 5_000), turn(30_000, 31_000, 32_000)], vec![turn(2_000, 9_000, 20_000)]];
         let study = Study::of(&takers, SPAN, true);
-        assert_eq!((study.turns, study.overlaps, study.hand_offs.count()), (3, 0, 1));
+        assert_eq!((study.cycles.count(), study.overlaps, study.hand_offs.count()), (3, 0, 1));
         assert_eq!((study.rate, study.hand_off_rate), (1.5, 0.5));
         assert!((study.hand_offs.at(0.5).unwrap() - 4.0).abs() < 0.01);
         assert_eq!(study.longest_wait, Duration::from_nanos(7_000));
@@ -193,7 +190,7 @@ mod tests {
     fn who_gets_it_after_the_end_has_waited_but_does_not_count() {
         let takers = [vec![turn(0, 1_000, 5_000)], vec![turn(0, SPAN.end + 1, SPAN.end + 2)]];
         let study = Study::of(&takers, SPAN, true);
-        assert_eq!((study.turns, study.longest_wait), (1, Duration::from_nanos(SPAN.end + 1)));
+        assert_eq!((study.cycles.count(), study.longest_wait), (1, Duration::from_nanos(SPAN.end + 1)));
         assert!((study.fairness - 0.5).abs() < 1e-9);
     }
 

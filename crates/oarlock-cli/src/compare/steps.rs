@@ -11,7 +11,7 @@ use super::figures::{Measure, Step};
 use super::relay::{self, Relay};
 use super::statistics::{Study, Times, Turn};
 use super::subject::{self, Subject};
-use super::worker::{IDLE, Job, RENEWALS, Span, Word, Work, now};
+use super::worker::{IDLE, Job, RENEWALS, Span, Word, Work, now, until};
 
 /// The lease of locks whose holder is not killed: no renewal falls into a short round, and a crash of ours is soon over.
 const LEASE: Duration = Duration::from_secs(10);
@@ -21,6 +21,8 @@ const LONG_LEASE: Duration = Duration::from_secs(30);
 const SHORT_LEASE: Duration = Duration::from_secs(2);
 /// How long who waits may take until it stands in line.
 const SETTLED: Duration = Duration::from_millis(200);
+/// How long who waits in vain may take until it asks as seldom as it ever does, where waiting is asking.
+const IDLE_SETTLED: Duration = Duration::from_secs(2);
 /// Between the order to start and the start.
 const AHEAD: Duration = Duration::from_millis(20);
 /// A hold that is long enough for a waiter to go to sleep.
@@ -57,6 +59,7 @@ impl Step {
                 Self::Recovery => SETTLED + subject.lease(SHORT_LEASE),
                 Self::Messages if relay::place(&subject.url).is_none() => Duration::ZERO,
                 Self::Renewals => Duration::from_secs(1),
+                Self::Idle => IDLE_SETTLED + slice,
                 _ => self.length(slice),
             }
     }
@@ -129,8 +132,8 @@ impl Trial<'_> {
         self.counted(processes, self.job(work, LEASE), || 0).await.map(|(study, _)| study)
     }
 
-    /// The same, and by how much a count has risen meanwhile.
-    async fn counted(self, processes: usize, job: Job, count: impl Fn() -> u64) -> Result<(Study, u64), String> {
+    /// The same, and by how much a count rises for each turn. In the second half, when all connections are made.
+    async fn counted(self, processes: usize, job: Job, count: impl Fn() -> u64) -> Result<(Study, f64), String> {
         let Work::Turns { tasks, apart, .. } = job.work else { return Err(confused()) };
         let mut workers = Vec::new();
         for _ in 0..processes {
@@ -139,11 +142,16 @@ impl Trial<'_> {
         for worker in &mut workers {
             expect_ready(worker).await?;
         }
-        let (span, before) = (self.soon(), count());
+        let span = self.soon();
         for worker in &mut workers {
             worker.order(&span).await?;
         }
-        let mut takers = Vec::new();
+        let middle = u64::midpoint(span.start, span.end);
+        until(middle).await;
+        let before = count();
+        until(span.end).await;
+        let rise = count() - before;
+        let mut takers: Vec<Vec<Turn>> = Vec::new();
         for worker in &mut workers {
             for _ in 0..tasks {
                 let Word::Turns(turns) = worker.word().await? else { return Err(confused()) };
@@ -151,7 +159,8 @@ impl Trial<'_> {
                 takers.push(turns.collect());
             }
         }
-        Ok((Study::of(&takers, span, !apart), count() - before))
+        let turns = takers.iter().flatten().filter(|turn| (middle..=span.end).contains(&turn.had)).count();
+        Ok((Study::of(&takers, span, !apart), rise as f64 / turns as f64))
     }
 
     fn soon(self) -> Span {
@@ -190,7 +199,7 @@ impl Trial<'_> {
         let held = held.map_err(|error| error.to_string())?;
         let mut worker = self.roster.start(&self.job(Work::Idle { names: IDLE }, LEASE)).await?;
         expect_ready(&mut worker).await?;
-        sleep(SETTLED).await;
+        sleep(IDLE_SETTLED).await;
         worker.order(&self.soon()).await?;
         let Word::Figure(share) = worker.word().await? else { return Err(confused()) };
         // They leave before the locks come free, else each would be woken.
@@ -218,8 +227,8 @@ impl Trial<'_> {
         let mut figures = Vec::new();
         for (processes, measure) in [(1, Measure::AloneMessages), (8, Measure::EightMessages)] {
             let job = Job { url: url.clone(), ..self.job(turns("messages", 1, false, Duration::ZERO), LEASE) };
-            let (study, sent) = Self { slice, ..self }.counted(processes, job, || relay.sent()).await?;
-            figures.push((measure, sent as f64 / study.turns as f64));
+            let (_, sent) = Self { slice, ..self }.counted(processes, job, || relay.sent()).await?;
+            figures.push((measure, sent));
         }
         Ok(Found { figures, ..Found::default() })
     }

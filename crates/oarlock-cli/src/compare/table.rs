@@ -32,8 +32,9 @@ pub(super) fn table(report: &Report) -> String {
     text
 }
 
-/// Why some backends have no such figure.
-pub(super) const MESSAGES: &str = "Messages are counted where the URL names one server and its port, without TLS.";
+/// What they are, and why some backends have no such figure.
+pub(super) const MESSAGES: &str = "A message is what arrives at the server at once: a request may be several, and what is sent \
+    now and then to show that a client lives is among them. They are counted where the URL names one server and its port, without TLS.";
 
 /// A promise, and how far a backend makes it.
 pub(super) type Promise = (&'static str, fn(&Backend) -> String);

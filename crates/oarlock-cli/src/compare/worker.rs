@@ -178,7 +178,7 @@ async fn take_turns(mutex: Mutex, span: Span, hold: Duration) -> Result<Vec<Turn
     }
 }
 
-async fn until(nanos: u64) {
+pub(crate) async fn until(nanos: u64) {
     SystemClock.sleep_until(Instant::from_origin(Duration::from_nanos(nanos))).await;
 }
 

@@ -26,7 +26,9 @@ const INTERRUPTIONS: &[Signal] = &[Signal::SIGINT, Signal::SIGTERM, Signal::SIGH
 
 pub(crate) async fn top(args: &TopArgs, locks: &Locks) -> Result<u8, Failure> {
     let first = show::all(&args.prefix, locks).await?;
-    if args.once || !io::stdout().is_terminal() {
+    // What is no more than a line printer calls itself so.
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    if args.once || dumb || !io::stdout().is_terminal() {
         print(&show::table(&first))?;
         return Ok(0);
     }

@@ -8,7 +8,7 @@ async fn a_file_that_is_replaced_is_a_loss() {
         let file = File::new();
         let (lock, waiting) = (file.open().await, file.open().await);
         let (a, b) = (claim("job", "a", LEASE), claim("job", "b", LEASE));
-        taken(&lock, &a).await;
+        let first = taken(&lock, &a).await;
         let waiter = tokio::spawn(async move { waiting.lock(&claim("job", "w", SHORT)).await });
         in_line(&lock, &a.name, 1).await;
         let away = file.folder.path().join("away.db");
@@ -19,7 +19,8 @@ async fn a_file_that_is_replaced_is_a_loss() {
         assert!(matches!(lock.renew(std::slice::from_ref(&a)).await[..], [Ok(Renewal::NotHeld)]), "replace: {replace}");
         // The waiter notices too, and gets the lock in the new file.
         timeout(Duration::from_secs(5), waiter).await.unwrap().unwrap().unwrap();
-        timeout(Duration::from_secs(5), lock.lock(&b)).await.unwrap().unwrap();
+        let next = timeout(Duration::from_secs(5), lock.lock(&b)).await.unwrap().unwrap();
+        assert!(next.token > first.token);
         assert_eq!(lock.unlock(&a).await.unwrap(), Unlocked::NotHeld);
         assert_eq!(lock.unlock(&b).await.unwrap(), Unlocked::Released);
         let sound: String =

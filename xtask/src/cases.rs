@@ -5,6 +5,8 @@ use std::path::Path;
 
 use conformance_tests::cases;
 
+use crate::record::root;
+
 /// What holds a case, as its row says.
 fn objections(root: &Path, held_by: &str) -> Vec<String> {
     let mut objections = Vec::new();
@@ -45,10 +47,6 @@ fn objections(root: &Path, held_by: &str) -> Vec<String> {
         objections.push("nothing holds it".to_owned());
     }
     objections
-}
-
-fn root() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
 #[test]

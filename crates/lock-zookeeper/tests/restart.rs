@@ -1,0 +1,57 @@
+//! Servers that die and come back with what they keep.
+
+use std::time::Duration;
+
+use lock_core::{Config, Locks, Registry, Unlocked};
+use lock_zookeeper::ZookeeperFactory;
+use test_servers::ZookeeperServers;
+
+/// Never over while a test runs.
+const LONG: &str = "300s";
+
+/// For what needs no lease's end.
+const BOUND: Duration = Duration::from_secs(60);
+
+async fn connect(url: &str) -> Locks {
+    let mut registry = Registry::new();
+    registry.register(ZookeeperFactory);
+    registry.connect(Config::from_url(&format!("{url}?lease={LONG}")).unwrap()).await.unwrap()
+}
+
+/// 13, 20. Each server is killed and started again in turn, or the only one is: the hold is what it was, who waits is served, and
+/// tokens rise.
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_are_restarted() {
+    for count in [1, 3] {
+        let mut servers = ZookeeperServers::start_with(count, &[]);
+        let (locks, other) = (connect(&servers.url()).await, connect(&servers.url()).await);
+        let guard = locks.mutex("x").lock().await.unwrap();
+        let before = guard.fencing_token();
+        let waiting = tokio::spawn(async move {
+            // Whoever asks while no server serves is told so, and asks again.
+            loop {
+                if let Ok(guard) = other.mutex("x").lock().await {
+                    return (guard.fencing_token(), guard.unlock().await);
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        while locks.inspect("x").await.unwrap().waiters.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        for number in 0..count {
+            servers.restart(number);
+        }
+        assert!(guard.is_held());
+        assert!(!waiting.is_finished());
+        let released = async {
+            while locks.inspect("x").await.is_err() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            guard.unlock().await.unwrap()
+        };
+        assert_eq!(tokio::time::timeout(BOUND, released).await.unwrap(), Unlocked::Released);
+        let (after, _) = tokio::time::timeout(BOUND, waiting).await.unwrap().unwrap();
+        assert!(after > before, "{after:?} after {before:?}");
+    }
+}
