@@ -30,9 +30,11 @@ impl Shared {
             let session = self.session(claim.lease).await?;
             let sent = self.connection.clock.now();
             let place = self.ledger.enter(&key, &line, &claim.owner, claim.lease, &session);
-            let Some((place, answer)) = self.ask_for(place, &session, take(&spot, &session)).await? else { continue };
+            let Some((mut place, answer)) = self.ask_for(place, &session, take(&spot, &session)).await? else {
+                continue;
+            };
             if answer.succeeded() {
-                return granted(place, claim, &session, revision(&answer)?, sent).map(Some);
+                return granted(&mut place, claim, &session, revision(&answer)?, sent);
             }
             let found = found(&answer)?;
             let [_, first, own] = found.as_slice() else { return Err(nonsense()) };
@@ -40,7 +42,7 @@ impl Shared {
             if let Some(own) = own.first() {
                 // Of an earlier request: it holds if it is the first.
                 if first.is_some_and(|first| first.key() == own.key()) {
-                    return granted(place, claim, &session, own.create_revision(), sent).map(Some);
+                    return granted(&mut place, claim, &session, own.create_revision(), sent);
                 }
                 place.waits();
                 return Ok(None);
@@ -79,7 +81,10 @@ impl Shared {
                         if !session.is_fresh(HALF, self.connection.clock.now()) {
                             self.renew_session(&session, &[]).await.map_err(in_doubt)?;
                         }
-                        return granted(place, claim, &session, revision, sent);
+                        if let Some(grant) = granted(&mut place, claim, &session, revision, sent)? {
+                            return Ok(grant);
+                        }
+                        turn = self.turn(&spot, revision, &session).await?;
                     }
                     Turn::Gone => {
                         place.give_up();
@@ -97,7 +102,7 @@ impl Shared {
                         place.news().await?;
                         sent = self.connection.clock.now();
                         ask = self.ledger.ask(&line);
-                        turn = self.turn(&spot, revision, &session).await?;
+                        turn = self.next_turn(&spot, revision, &session, &place, ask.since).await?;
                     }
                 }
             }
@@ -132,15 +137,46 @@ impl Shared {
         Ok(own.first().map(KeyValue::create_revision))
     }
 
-    /// Whose turn it is, now that the key ahead is gone, or may be. It also shows that the own key is there, on its lease.
-    async fn turn(&self, spot: &Spot<'_>, revision: i64, session: &Session) -> Result<Turn> {
-        let answer = transact(&self.connection, Again::Yes, look(spot, revision, session)).await;
-        let answer = answer.map_err(|failure| in_doubt(failure.into()))?;
-        if !answer.succeeded() {
-            return Ok(Turn::Gone);
+    /// Whose turn it is, by the leader's word. It also shows that the own key is there, on its lease.
+    async fn turn(&self, spot: &Spot<'_>, own: i64, session: &Session) -> Result<Turn> {
+        let (_, ahead) = self.look(spot, own, session, false).await?;
+        Ok(ahead.map_or(Turn::Gone, |ahead| behind(own, ahead.into_iter().next())))
+    }
+
+    /// The same, now that the end of the key ahead was heard of, and by the member's own word if that will do: the leader answers
+    /// only after the write that it is at. Who is ahead is never put there later, so that nobody being ahead stays true, however
+    /// old the answer. Else it has to be no older than what was heard of before it was asked for.
+    async fn next_turn(&self, spot: &Spot<'_>, own: i64, session: &Session, place: &Place, since: i64) -> Result<Turn> {
+        let (at, ahead) = self.look(spot, own, session, true).await?;
+        match ahead {
+            Some(ahead) if at >= own => {
+                let mut left = ahead.into_iter().skip_while(|ahead| place.outlived(&text(ahead.key())));
+                match left.next() {
+                    Some(_) if at < since => self.turn(spot, own, session).await,
+                    first => Ok(behind(own, first)),
+                }
+            }
+            None if at >= own => Ok(Turn::Gone),
+            _ => self.turn(spot, own, session).await,
         }
-        let ahead = found(&answer).map_err(in_doubt)?.pop().ok_or_else(nonsense)?.pop();
-        Ok(ahead.map_or(Turn::First(revision), |ahead| Turn::Behind(revision, ahead)))
+    }
+
+    /// One look: its revision, and if the own key is there, who is ahead of it.
+    async fn look(
+        &self,
+        spot: &Spot<'_>,
+        own: i64,
+        session: &Session,
+        by_itself: bool,
+    ) -> Result<(i64, Option<Vec<KeyValue>>)> {
+        let asking = transact(&self.connection, Again::Yes, look(spot, own, session, by_itself));
+        let answer = asking.await.map_err(|failure| in_doubt(failure.into()))?;
+        let at = revision(&answer).map_err(in_doubt)?;
+        let ahead = found(&answer).map_err(in_doubt)?.pop();
+        if answer.succeeded() != ahead.is_some() {
+            return Err(nonsense());
+        }
+        Ok((at, ahead))
     }
 
     /// A lease is over.
@@ -159,13 +195,23 @@ fn joined(spot: &Spot<'_>, answer: &TxnResponse) -> Result<Turn> {
     let mut last_two = last_two.into_iter();
     let own = last_two.next().filter(|own| own.key() == spot.key.as_bytes()).ok_or_else(nonsense)?;
     let revision = own.create_revision();
-    Ok(last_two.next().map_or(Turn::First(revision), |ahead| Turn::Behind(revision, ahead)))
+    Ok(behind(revision, last_two.next()))
 }
 
-fn granted(place: Place, claim: &Claim, session: &Arc<Session>, revision: i64, sent: Instant) -> Result<Grant> {
+fn behind(own: i64, ahead: Option<KeyValue>) -> Turn {
+    ahead.map_or(Turn::First(own), |ahead| Turn::Behind(own, ahead))
+}
+
+/// `None`: something was heard of it meanwhile, which only waiters listen for.
+fn granted(
+    place: &mut Place,
+    claim: &Claim,
+    session: &Arc<Session>,
+    revision: i64,
+    sent: Instant,
+) -> Result<Option<Grant>> {
     let number = u64::try_from(revision).map_err(|_| nonsense())?;
     let token = StoreToken::new(number)?;
     let valid_until = session.valid_until().min(sent + claim.lease);
-    place.holds(revision, valid_until);
-    Ok(Grant { token, valid_until })
+    Ok(place.holds(revision, valid_until).then_some(Grant { token, valid_until }))
 }

@@ -2,7 +2,8 @@
 //! are gone, and this says whom that concerns.
 //!
 //! A deletion may be heard of before the answer that says whom one waits for. So whoever asks that is known from before
-//! the request until the answer, and what is deleted in the line meanwhile is kept for it.
+//! the request until the answer, and what is deleted in the line meanwhile is kept for it. What was heard of before is in
+//! answers that are no older.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,6 +30,8 @@ struct State {
     ahead: HashMap<String, Vec<mpsc::UnboundedSender<News>>>,
     asks: HashMap<u64, Asked>,
     asked: u64,
+    /// The revision until which all deletions were heard of.
+    heard: i64,
 }
 
 /// A claim of this client.
@@ -86,6 +89,8 @@ pub(crate) struct Place {
 pub(crate) struct Ask {
     ledger: Arc<Ledger>,
     number: u64,
+    /// An answer of an older revision may name a key whose end was heard of already.
+    pub(crate) since: i64,
 }
 
 impl Ledger {
@@ -129,7 +134,7 @@ impl Ledger {
         state.asked += 1;
         let number = state.asked;
         state.asks.insert(number, Asked { line: line.to_owned(), gone: Vec::new(), unsure: false });
-        Ask { ledger: Arc::clone(self), number }
+        Ask { ledger: Arc::clone(self), number, since: state.heard }
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<Own> {
@@ -187,9 +192,11 @@ impl Ledger {
         state.own.keys().chain(state.ahead.keys()).cloned().collect()
     }
 
-    /// A key was deleted.
-    pub(crate) fn deleted(&self, key: &str) {
-        self.gone(&mut self.state(), key);
+    /// A key was deleted at this revision.
+    pub(crate) fn deleted(&self, key: &str, at: i64) {
+        let mut state = self.state();
+        state.heard = at;
+        self.gone(&mut state, key);
     }
 
     /// A key was not there at this revision. A claim may have been granted since.
@@ -211,9 +218,11 @@ impl Ledger {
         self.lose(state, key);
     }
 
-    /// What was deleted until now may not have been heard of.
-    pub(crate) fn missed(&self) {
-        self.state().asks.values_mut().for_each(|ask| ask.unsure = true);
+    /// Deletions are heard of from this revision on. Of those before, some may have been missed.
+    pub(crate) fn opened(&self, at: i64) {
+        let mut state = self.state();
+        state.heard = at;
+        state.asks.values_mut().for_each(|ask| ask.unsure = true);
     }
 
     /// A lease is over, and with it all keys of its claims.
@@ -247,15 +256,22 @@ impl Ledger {
 impl Place {
     /// The claim's key is in the line.
     pub(crate) fn waits(&self) {
-        self.change(|own| own.stage = Stage::Waiting);
+        if let Some(own) = self.ledger.state().own.get_mut(&self.key) {
+            own.stage = Stage::Waiting;
+        }
     }
 
-    /// The lock is its own.
-    pub(crate) fn holds(self, revision: i64, until: Instant) {
-        self.change(|own| {
+    /// The lock is its own; unless something was heard of it meanwhile, and it is time to look again.
+    pub(crate) fn holds(&mut self, revision: i64, until: Instant) -> bool {
+        let mut state = self.ledger.state();
+        if self.news.try_recv().is_ok() {
+            return false;
+        }
+        if let Some(own) = state.own.get_mut(&self.key) {
             own.stage = Stage::Held(revision);
             own.until = Some(until);
-        });
+        }
+        true
     }
 
     /// Surely nothing of it is in the store.
@@ -263,10 +279,9 @@ impl Place {
         self.ledger.remove(&self.key);
     }
 
-    fn change(&self, change: impl FnOnce(&mut Own)) {
-        if let Some(own) = self.ledger.state().own.get_mut(&self.key) {
-            change(own);
-        }
+    /// Was the end of this key heard of, which it waited for?
+    pub(crate) fn outlived(&self, key: &str) -> bool {
+        self.ahead.as_deref() == Some(key) && !self.ledger.state().ahead.contains_key(key)
     }
 
     /// Ends when it is time to look whose turn it is.
@@ -336,5 +351,26 @@ mod tests {
         assert!(losses.try_recv().is_err());
         ledger.missing("x/a", 7);
         assert_eq!(losses.try_recv().unwrap(), owner);
+    }
+
+    /// The end of the key ahead is known; and who was evicted while it looked whether it is first does not hold.
+    #[test]
+    fn who_heard_of_its_own_end_looks_again() {
+        let ledger = Arc::new(Ledger::new(Arc::new(SystemClock)));
+        let (owner, now, lease) = (OwnerId::from_store("b"), SystemClock.now(), Duration::from_secs(60));
+        let session = Arc::new(Session::new(1, "beacon".to_owned(), now, lease));
+        let mut place = ledger.enter("x/b", "x/", &owner, lease, &session);
+        place.waits();
+        ledger.ask("x/").wait_for("x/a".to_owned(), &mut place);
+        assert!(!place.outlived("x/a"));
+        ledger.deleted("x/a", 8);
+        assert!(place.outlived("x/a") && !place.outlived("x/c"));
+        assert_eq!(ledger.ask("x/").since, 8);
+        place.news.try_recv().unwrap();
+        ledger.deleted("x/b", 9);
+        assert!(!place.holds(7, now + lease));
+        assert!(place.holds(7, now + lease));
+        ledger.opened(5);
+        assert_eq!(ledger.ask("x/").since, 5);
     }
 }

@@ -37,10 +37,12 @@ pub(crate) fn join(spot: &Spot<'_>, session: &Session) -> Txn {
         .or_else([get_key(&session.beacon), get_key(spot.key)])
 }
 
-/// If the key is what it was and hangs on the lease: who is ahead of it.
-pub(crate) fn look(spot: &Spot<'_>, revision: i64, session: &Session) -> Txn {
-    let ahead = GetOptions::new().with_range(end_of(spot.line)).with_keys_only().with_limit(1);
+/// If the key is what it was and hangs on the lease: the two ahead of it, the nearest first. A member may answer by itself, from
+/// what it has, or else asks the leader first.
+pub(crate) fn look(spot: &Spot<'_>, revision: i64, session: &Session, by_itself: bool) -> Txn {
+    let ahead = GetOptions::new().with_range(end_of(spot.line)).with_keys_only().with_limit(2);
     let ahead = ahead.with_max_create_revision(revision - 1).with_sort(SortTarget::Create, SortOrder::Descend);
+    let ahead = if by_itself { ahead.with_serializable() } else { ahead };
     Txn::new()
         .when([
             Compare::create_revision(spot.key, CompareOp::Equal, revision),

@@ -37,8 +37,6 @@ pub(crate) async fn keep_watching(shared: Arc<Shared>) {
                     () = shared.follow(stream) => {}
                     () = shared.connection.left(link.number) => {}
                 }
-                // Until the next one is open, nothing is heard.
-                shared.ledger.missed();
             }
             Err(error) if error.kind() == ErrorKind::Closed => return shared.ledger.fail(&error.to_string()),
             Err(error) => {
@@ -74,7 +72,7 @@ impl Shared {
             return Err(Error::new(ErrorKind::Unavailable, "the member refuses to be watched"));
         }
         // What was deleted before, it does not tell.
-        self.ledger.missed();
+        self.ledger.opened(present);
         let keys = self.ledger.keys();
         for some in keys.chunks(AT_ONCE) {
             let looks: Vec<_> = some.iter().map(|key| get_key(key)).collect();
@@ -113,7 +111,7 @@ impl Shared {
             }
             for event in message.events().iter().filter(|event| event.event_type() == EventType::Delete) {
                 if let Some(key) = event.kv() {
-                    self.ledger.deleted(&text(key.key()));
+                    self.ledger.deleted(&text(key.key()), key.mod_revision());
                 }
             }
         }
