@@ -30,12 +30,14 @@ const NEEDED: [(&str, &str); 20] = [
 const EXAMPLE: &str = "examples/file-lock/Cargo.toml";
 
 /// What the test command tortures, long enough for many blows; a store that forgets, with what makes it forget.
-const TORTURED: [&[&str]; 5] = [
+const TORTURED: [&[&str]; 7] = [
     &["sqlite"],
     &["redis"],
     &["redis-forgetful", "--faults", "stop,cut,kill-server,restart-server"],
     &["zookeeper"],
     &["etcd"],
+    &["postgres"],
+    &["mysql"],
 ];
 
 pub(crate) fn run() -> Result<(), String> {
