@@ -105,6 +105,7 @@
 //!   likes.
 //! - [`resource`] is what such processes protect: a counter that refuses old fencing tokens.
 //! - [`Proxy`] stands between a client and a server, and holds, delays, resets and refuses.
+//! - [`hostile`] is a server that says what no server says.
 //! - [`Faulty`] is a backend around another that loses replies, delays them, fails and panics to order.
 
 #![forbid(unsafe_code)]
@@ -117,6 +118,7 @@ mod faulty;
 mod ghosts;
 mod harness;
 pub mod history;
+pub mod hostile;
 pub mod oracle;
 mod ordeal;
 mod plan;

@@ -2,29 +2,20 @@
 
 mod common;
 
-use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use common::{LONG, claim, soon};
+use conformance_tests::hostile::{Says, most_memory};
 use lock_core::{DistributedLock, Error};
 use lock_redis::{RedisLock, RedisOptions};
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use test_servers::RedisServer;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 
 /// What a server may make us keep: twice the longest answer, as its text and as its values, and what a buffer has to spare.
 const MEMORY: u64 = 256 << 20;
 
-/// What is said once, and what is said again and again after it.
-#[derive(Clone, Debug)]
-struct Says(Vec<u8>, Vec<u8>);
-
 fn says(once: impl AsRef<[u8]>, again: &str) -> Says {
-    // In pieces that are worth a write.
-    Says(once.as_ref().to_vec(), again.repeat(if again.is_empty() { 0 } else { (64 << 10) / again.len() }).into_bytes())
+    Says::new(once, again)
 }
 
 fn all() -> Vec<Says> {
@@ -64,75 +55,8 @@ fn all() -> Vec<Says> {
         says("\r\n", ""),
         says([b'+', 0xff, b'\r', b'\n'], ""),
     ];
-    for seed in 0..20 {
-        let mut bytes = vec![0; 4096];
-        StdRng::seed_from_u64(seed).fill_bytes(&mut bytes);
-        all.push(Says(bytes, Vec::new()));
-    }
+    all.extend((0..20).map(Says::noise));
     all
-}
-
-/// In front of a server that means well. What it says itself, it says at once, or in the place of the first script's answer.
-async fn hostile(server: SocketAddr, says: Says, at_once: bool) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((client, _)) = listener.accept().await {
-            // It ends when the client has had enough.
-            tokio::spawn(serve(client, server, says.clone(), at_once));
-        }
-    });
-    address
-}
-
-/// Carries what is asked and answered, up to the first script.
-async fn mean_well(client: &mut TcpStream, server: SocketAddr) -> io::Result<()> {
-    let mut server = TcpStream::connect(server).await?;
-    let (mut asked, mut answered) = (vec![0; 64 << 10], vec![0; 64 << 10]);
-    loop {
-        tokio::select! {
-            length = client.read(&mut asked) => match &asked[..length?] {
-                [] => return Err(io::ErrorKind::UnexpectedEof.into()),
-                asked if asked.windows(4).any(|word| word == b"EVAL") => return Ok(()),
-                asked => server.write_all(asked).await?,
-            },
-            length = server.read(&mut answered) => match &answered[..length?] {
-                [] => return Err(io::ErrorKind::UnexpectedEof.into()),
-                answered => client.write_all(answered).await?,
-            },
-        }
-    }
-}
-
-async fn serve(mut client: TcpStream, server: SocketAddr, says: Says, at_once: bool) -> io::Result<()> {
-    if !at_once {
-        mean_well(&mut client, server).await?;
-    }
-    let Says(once, again) = says;
-    let (mut from, mut to) = client.split();
-    let say = async {
-        to.write_all(&once).await?;
-        while !again.is_empty() {
-            to.write_all(&again).await?;
-        }
-        std::future::pending().await
-    };
-    let listen = async {
-        let mut asked = [0; 4096];
-        while from.read(&mut asked).await? > 0 {}
-        Ok(())
-    };
-    tokio::select! {
-        ended = say => ended,
-        ended = listen => ended,
-    }
-}
-
-/// The most memory that this process has had.
-fn most_memory() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() << 10
 }
 
 async fn connect(address: SocketAddr) -> Result<RedisLock, Error> {
@@ -146,9 +70,9 @@ async fn whatever_a_server_says_is_an_error_in_time() {
     let server = RedisServer::start();
     let before = most_memory();
     for says in all() {
-        let shown = String::from_utf8_lossy(&says.0[..says.0.len().min(40)]).into_owned();
-        assert!(connect(hostile(server.address(), says.clone(), true).await).await.is_err(), "{shown:?} at once");
-        let lock = connect(hostile(server.address(), says, false).await).await.unwrap();
+        let shown = says.beginning();
+        assert!(connect(says.clone().listen(None).await).await.is_err(), "{shown:?} at once");
+        let lock = connect(says.listen(Some((server.address(), b"EVAL"))).await).await.unwrap();
         let claim = claim("x", "owner");
         let refused = [
             soon("a try", lock.try_lock(&claim)).await.is_err(),

@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 
 use lock_core::{Finding, Result};
-use sqlx::Row;
 
 use super::{MySqlLock, arguments};
-use crate::server::Again;
+use crate::server::{Again, Read};
 
 const CRASH: &str =
     "exclusion over a crash of the server: a grant that was answered may be gone afterwards, and its token come again";
@@ -38,7 +37,7 @@ const SETTINGS: [(&str, &[&str], &str, &str); 5] = [
 impl MySqlLock {
     pub(super) async fn findings(&self) -> Result<Vec<Finding>> {
         let answer = self.server.run(&self.statements.doctor, arguments!(), Again::Yes).await?;
-        let settings: HashMap<String, String> = answer.rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let settings = answer.rows.iter().map(|row| Ok((row.read(0)?, row.read(1)?))).collect::<Result<_>>()?;
         Ok(findings(&settings))
     }
 }

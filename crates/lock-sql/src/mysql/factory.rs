@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use lock_core::{BackendFactory, DistributedLock, Error, ErrorKind, Result, Target};
-use sqlx::Row;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
 use super::error::is_missing_table;
 use super::statements::{SCHEMA, SETUP, Statements, VERSION};
 use super::{MySqlLock, arguments};
-use crate::server::{Again, Server, ServerOptions, Statement, TlsMode};
+use crate::server::{Again, Read, Server, ServerOptions, Statement, TlsMode};
 
 impl ServerOptions {
     /// The script that makes the tables in MySQL and MariaDB: for those who give their programs no right to do so.
@@ -97,7 +96,7 @@ impl MySqlLock {
             self.server.script(&options.mysql_schema()).await?;
             probed = self.server.run(&self.statements.probe, arguments!(), Again::Yes).await;
         }
-        let version = probed?.rows.first().and_then(|row| row.get::<Option<i64>, _>("version"));
+        let version: Option<i64> = probed?.rows.first().map_or(Ok(None), |row| row.read("version"))?;
         if version == Some(VERSION) {
             return Ok(());
         }

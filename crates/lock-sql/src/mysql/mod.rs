@@ -17,11 +17,10 @@ use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, ListQuery, LockName,
     LockStatus, OwnerId, Page, Renewal, Result, Scope, StoreToken, Unlocked,
 };
-use sqlx::Row;
 use sqlx::mysql::{MySqlArguments, MySqlRow};
 
 use crate::rows::{Prefix, duration, holder, micros, shared};
-use crate::server::{Again, Server, ServerOptions, Statement, Unsettled};
+use crate::server::{Again, Read, Server, ServerOptions, Statement, Unsettled};
 use error::MySql;
 pub use factory::MySqlFactory;
 use statements::{RENEWED_AT_ONCE, Statements};
@@ -149,11 +148,11 @@ impl MySqlLock {
         let answer =
             self.server.run(&self.statements.look, arguments!(key, ticket, owner, owner, key), Again::Yes).await?;
         let Some(row) = answer.rows.first() else { return Ok(None) };
-        if row.get::<i64, _>("gone") > 0 {
+        if row.read::<i64, _>("gone")? > 0 {
             return Err(Error::new(ErrorKind::Refused, GAVE_UP));
         }
-        let mut seen = Seen { left_us: row.get("left_us"), turns: row.get("turns"), ahead: row.get("ahead") };
-        let lease_us: i64 = row.get("lease_us");
+        let mut seen = Seen { left_us: row.read("left_us")?, turns: row.read("turns")?, ahead: row.read("ahead")? };
+        let lease_us: i64 = row.read("lease_us")?;
         if seen.left_us.is_some_and(|left| left > lease_us) {
             self.server.run(&self.statements.shorten, arguments!(key), Again::Yes).await?;
             seen.left_us = Some(lease_us);
@@ -225,7 +224,7 @@ impl MySqlLock {
 
     fn holder(&self, row: &MySqlRow) -> Result<Option<Holder>> {
         let Some(owner) = self.text(row, "owner")? else { return Ok(None) };
-        holder(&owner, row.get("held_us"), row.get("left_us"), row.get("token")).map(Some)
+        holder(&owner, row.read("held_us")?, row.read("left_us")?, row.read("token")?).map(Some)
     }
 
     /// Who waits for the locks from this key to that.
@@ -240,7 +239,7 @@ impl MySqlLock {
     }
 
     fn text(&self, row: &MySqlRow, column: &str) -> Result<Option<String>> {
-        let bytes: Option<Vec<u8>> = row.get(column);
+        let bytes: Option<Vec<u8>> = row.read(column)?;
         bytes.map(|bytes| String::from_utf8(bytes).map_err(|_| self.foreign())).transpose()
     }
 

@@ -1,10 +1,9 @@
 //! Settings of the server that void a promise.
 
 use lock_core::{Finding, Result};
-use sqlx::Row;
 
 use super::{PostgresLock, arguments, the_row};
-use crate::server::Again;
+use crate::server::{Again, Read};
 
 /// What the server says of itself.
 #[derive(Clone, Debug)]
@@ -24,13 +23,13 @@ impl PostgresLock {
         let answer = self.server.run(&self.statements.doctor, arguments!(), Again::Yes).await?;
         let row = the_row(&answer)?;
         let settings = Settings {
-            fsync: row.get("fsync"),
-            full_page_writes: row.get("full_page_writes"),
-            synchronous_commit: row.get("synchronous_commit"),
-            synchronous_standbys: row.get("synchronous_standbys"),
-            standbys: row.get("standbys"),
-            encoding: row.get("encoding"),
-            persistence: row.get("persistence"),
+            fsync: row.read("fsync")?,
+            full_page_writes: row.read("full_page_writes")?,
+            synchronous_commit: row.read("synchronous_commit")?,
+            synchronous_standbys: row.read("synchronous_standbys")?,
+            standbys: row.read("standbys")?,
+            encoding: row.read("encoding")?,
+            persistence: row.read("persistence")?,
             pooler: self.listens.is_none(),
         };
         Ok(settings.findings())

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use lock_core::{BackendFactory, DistributedLock, Error, ErrorKind, Result, Target};
-use sqlx::Row;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use super::statements::{SCHEMA, Statements, VERSION};
 use super::{PostgresLock, arguments, the_row};
-use crate::server::{Again, Server, ServerOptions, Statement, TlsMode};
+use crate::server::{Again, Read, Server, ServerOptions, Statement, TlsMode};
 
 impl ServerOptions {
     /// The script that makes the tables and functions in PostgreSQL: for those who give their programs no right to do so.
@@ -118,15 +117,15 @@ impl PostgresLock {
         };
         let found = self.server.run(&self.statements.find, arguments!(), Again::Yes).await?;
         let found = the_row(&found)?;
-        if found.get("standby") {
+        if found.read("standby")? {
             let message = format!("the server {} is a standby; name the primary", self.server.shown);
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
-        if !found.get::<bool, _>("made") {
+        if !found.read::<bool, _>("made")? {
             self.server.script(&options.postgres_schema()).await?;
         }
         let probed = self.server.run(&self.statements.probe, arguments!(), Again::Yes).await?;
-        match the_row(&probed)?.get::<Option<i64>, _>("version") {
+        match the_row(&probed)?.read::<Option<i64>, _>("version")? {
             Some(VERSION) => Ok(()),
             Some(version) => Err(refused(
                 ErrorKind::Refused,

@@ -17,11 +17,10 @@ use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Instant, ListQuery,
     LockName, LockStatus, OwnerId, Page, Renewal, Result, Scope, StoreToken, Unlocked,
 };
-use sqlx::Row;
 use sqlx::postgres::{PgConnectOptions, PgRow};
 
 use crate::rows::{Prefix, duration, holder, micros, shared};
-use crate::server::{Again, Answer, Server, ServerOptions, Unsettled};
+use crate::server::{Again, Answer, Read, Server, ServerOptions, Unsettled};
 use error::Postgres;
 pub use factory::PostgresFactory;
 use statements::Statements;
@@ -111,7 +110,7 @@ impl PostgresLock {
         if !answer.twice {
             on_its_way.settle();
         }
-        let [token, left_us, now_us, held]: [Option<i64>; 4] = the_row(&answer)?.get(0);
+        let [token, left_us, now_us, held]: [Option<i64>; 4] = the_row(&answer)?.read(0)?;
         match (token, left_us) {
             (Some(token), Some(left_us)) => Ok(Acquired::Granted(Grant {
                 token: StoreToken::new(token as u64)?,
@@ -135,7 +134,7 @@ impl PostgresLock {
         let arguments = arguments!(self.prefix.key(name), owner.as_str(), gives_up);
         // Sent again, it would say that the lock was not held.
         let answer = self.server.run(&self.statements.release, arguments, Again::No).await?;
-        let in_time: Option<bool> = the_row(&answer)?.get(0);
+        let in_time: Option<bool> = the_row(&answer)?.read(0)?;
         Ok(in_time.map(|in_time| if in_time { Unlocked::Released } else { Unlocked::NotHeld }))
     }
 
@@ -144,7 +143,7 @@ impl PostgresLock {
         let owners: Vec<_> = claims.iter().map(|claim| claim.owner.as_str()).collect();
         let leases: Vec<_> = claims.iter().map(|claim| micros(claim.lease)).collect();
         let answer = self.server.run(&self.statements.renew, arguments!(keys, owners, leases), Again::Yes).await?;
-        let held: HashSet<&str> = answer.rows.iter().map(|row| row.get("owner")).collect();
+        let held: HashSet<&str> = answer.rows.iter().map(|row| row.read("owner")).collect::<Result<_>>()?;
         let renewal = |claim: &Claim| match held.contains(claim.owner.as_str()) {
             true => Renewal::Held { valid_until: answer.sent + duration(micros(claim.lease)) },
             false => Renewal::NotHeld,
@@ -153,15 +152,15 @@ impl PostgresLock {
     }
 
     fn status(&self, row: &PgRow) -> Result<LockStatus> {
-        let name = self.prefix.name(row.get("name")).ok_or_else(|| {
+        let name = self.prefix.name(row.read("name")?).ok_or_else(|| {
             let server = &self.server.shown;
             Error::new(ErrorKind::Refused, format!("the server {server}: a row has a name that is none of ours"))
         })?;
-        let holder = match row.get::<Option<&str>, _>("owner") {
-            Some(owner) => Some(holder(owner, row.get("held_us"), row.get("left_us"), row.get("token"))?),
+        let holder = match row.read::<Option<&str>, _>("owner")? {
+            Some(owner) => Some(holder(owner, row.read("held_us")?, row.read("left_us")?, row.read("token")?)?),
             None => None,
         };
-        let waiters: Vec<String> = row.get("waiters");
+        let waiters: Vec<String> = row.read("waiters")?;
         Ok(LockStatus { name, holder, waiters: waiters.iter().map(|owner| OwnerId::from_store(owner)).collect() })
     }
 }

@@ -7,7 +7,6 @@
 use std::time::Duration;
 
 use lock_core::{ErrorKind, Result};
-use sqlx::Row;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgNotification, PgPoolOptions};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
@@ -15,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use super::error::Postgres;
 use super::waiting::end_of_lease;
 use super::{PostgresLock, arguments};
-use crate::server::{Again, Said};
+use crate::server::{Again, Read, Said, caught};
 
 /// How often a client that listens looks by itself, and one that does not. A client counts as living for three such turns, and
 /// the second for thirty: see `lives` in `schema.sql`.
@@ -69,7 +68,7 @@ impl PostgresLock {
         let mut waited_for = tokio::time::Instant::now();
         loop {
             tokio::select! {
-                heard = hear(&mut listener) => self.waiters.notified(heard.map_err(|error| self.deaf(error))?.payload(), self.server.clock.now()),
+                heard = caught(hear(&mut listener)) => self.waiters.notified(heard.map_err(|error| self.deaf(error))?.payload(), self.server.clock.now()),
                 () = self.waiters.due(turn) => {
                     if self.waiters.anybody() {
                         waited_for = tokio::time::Instant::now();
@@ -95,7 +94,7 @@ impl PostgresLock {
             inner.listen(&format!("oarlock_{client}")).await?;
             Ok(listener)
         };
-        match timeout(self.timeout, listening).await {
+        match timeout(self.timeout, caught(listening)).await {
             Ok(listening) => {
                 listening.map_err(|error| Said::of::<Postgres>(&error).connecting(&self.server.shown, error))
             }
@@ -117,14 +116,14 @@ impl PostgresLock {
             let arguments = arguments!(client, hears, keys, owners);
             let answer = self.server.run(&self.statements.look, arguments, Again::Yes).await?;
             for (one, row) in watched.iter().zip(&answer.rows) {
-                let holder: Option<&str> = row.get("holder");
-                if let (Some(holder), Some(token), Some(since)) = (holder, row.get("given"), row.get("from_us")) {
+                let holder: Option<&str> = row.read("holder")?;
+                if let (Some(holder), Some(token), Some(since)) = (holder, row.read("given")?, row.read("from_us")?) {
                     self.waiters.holds(holder, &one.key, token, since, answer.sent);
                 }
-                if !row.get::<bool, _>("in_line") && holder != Some(one.owner.as_str()) {
+                if !row.read::<bool, _>("in_line")? && holder != Some(one.owner.as_str()) {
                     self.waiters.enter_anew(&one.key);
                 }
-                if let Some(left) = row.get::<Option<i64>, _>("left_us").filter(|_| holder.is_some()) {
+                if let Some(left) = row.read::<Option<i64>, _>("left_us")?.filter(|_| holder.is_some()) {
                     self.waiters.look_by(end_of_lease(left));
                 }
             }

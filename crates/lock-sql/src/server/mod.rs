@@ -4,6 +4,7 @@
 mod error;
 mod options;
 mod pool;
+mod read;
 mod unsettled;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ pub(crate) use error::{Dialect, Next, Said};
 pub use options::ServerOptions;
 pub(crate) use options::{Reached, Table, TlsMode};
 use pool::Pool;
+pub(crate) use read::{Read, caught};
 #[cfg(feature = "mysql")]
 pub(crate) use unsettled::OnItsWay;
 pub(crate) use unsettled::Unsettled;
@@ -96,7 +98,7 @@ where
                 let mut lent = self.pool.lend().await.map_err(|error| self.not_connected(error))?;
                 let now = self.clock.now();
                 sent.store(true, Ordering::Relaxed);
-                let error = match self.exchange(lent.connection(), statement, arguments.clone()).await {
+                let error = match caught(self.exchange(lent.connection(), statement, arguments.clone())).await {
                     Ok((rows, result)) => {
                         lent.give_back();
                         return Ok(Answer { sent: now, rows, result, twice });
@@ -144,6 +146,8 @@ where
             // To its end: a row may come before the commit.
             let mut answers = connection.fetch_many(query);
             while let Some(answer) = answers.try_next().await? {
+                // The driver reads what has come without a pause, so that no time-out could end what has no end.
+                tokio::task::consume_budget().await;
                 match answer {
                     Either::Left(done) => result = done,
                     Either::Right(row) => rows.push(row),
@@ -160,7 +164,7 @@ where
     pub(crate) async fn script(&self, script: &str) -> Result<()> {
         let running = async {
             let mut lent = self.pool.lend().await.map_err(|error| self.not_connected(error))?;
-            let done = lent.connection().execute(sqlx::raw_sql(AssertSqlSafe(script))).await;
+            let done = caught(lent.connection().execute(sqlx::raw_sql(AssertSqlSafe(script)))).await;
             done.map(drop).map_err(|error| Said::of::<D>(&error).into_error(&self.shown, error))
         };
         tokio::time::timeout(self.timeout * 4, running).await.unwrap_or_else(|_| Err(self.too_slow(true)))

@@ -9,6 +9,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use super::error::Dialect;
+use super::read::caught;
 use super::{ConnectionOf, OptionsOf, Statement};
 
 /// A connection that was idle for so long is asked whether it still works.
@@ -65,14 +66,14 @@ where
             let Some(idle) = self.idle().as_mut().ok_or(NotLent::Closed)?.pop() else { break };
             let mut connection = idle.connection;
             let unused = idle.since.elapsed();
-            if unused < DOUBTFUL || unused < OLD && connection.ping().await.is_ok() {
+            if unused < DOUBTFUL || unused < OLD && caught(connection.ping()).await.is_ok() {
                 return Ok(Lent { pool: self, connection, was_used: true, _permit: permit });
             }
         }
-        let mut connection = self.options.connect().await.map_err(NotLent::Connecting)?;
+        let mut connection = caught(self.options.connect()).await.map_err(NotLent::Connecting)?;
         if let Some(setup) = &self.setup {
             let setup = sqlx::raw_sql(AssertSqlSafe(Arc::clone(setup)));
-            connection.execute(setup).await.map_err(NotLent::Connecting)?;
+            caught(connection.execute(setup)).await.map_err(NotLent::Connecting)?;
         }
         Ok(Lent { pool: self, connection, was_used: false, _permit: permit })
     }
@@ -88,7 +89,7 @@ where
         let idle = self.idle().take();
         for idle in idle.into_iter().flatten() {
             // It is gone either way.
-            let _ = idle.connection.close().await;
+            let _ = caught(idle.connection.close()).await;
         }
     }
 }
