@@ -22,7 +22,12 @@ async fn only_with_the_right_certificates() {
     let client = format!("cert={}&key={}", shown(&client.certificate), shown(&client.key));
     let locks = connect(format!("etcds://{hosts}?ca={ca}&{client}")).await.unwrap();
     assert_eq!(locks.mutex("x").lock().await.unwrap().unlock().await.unwrap(), Unlocked::Released);
+    let stranger = Authority::new();
+    let elsewhere = hosts.replace("127.0.0.1", "localhost");
     for (url, kind) in [
+        // Another CA's server, another host's.
+        (format!("etcds://{hosts}?ca={}&{client}", shown(&stranger.file())), ErrorKind::Unavailable),
+        (format!("etcds://{elsewhere}?ca={ca}&{client}"), ErrorKind::Unavailable),
         // No certificate of ours, no CA that signed the server's, no TLS at all.
         (format!("etcds://{hosts}?ca={ca}"), ErrorKind::Unavailable),
         (format!("etcds://{hosts}?{client}"), ErrorKind::Unavailable),

@@ -1,5 +1,4 @@
-//! 93. Servers that say what no server says: an error in time, and no panic of the driver's gets through. How much memory an answer
-//! takes is the driver's affair.
+//! 93. Servers that say what no server says: an error in time, and no panic of a driver's gets through.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -53,9 +53,15 @@ async fn both_sides_show_a_certificate() {
     let url = format!("zookeeper://127.0.0.1:{port}");
 
     works(&connect(&format!("{url}{}{identity}", parameters(&authority))).await.unwrap()).await;
-    // A stranger's server, no certificate of our own, and no TLS at all.
-    for bad in [format!("{}{identity}", parameters(&stranger)), parameters(&authority), String::new()] {
-        let error = connect(&format!("{url}{bad}")).await.unwrap_err();
+    // A stranger's server, another host's, no certificate of our own, and no TLS at all.
+    let elsewhere = url.replace("127.0.0.1", "localhost");
+    for bad in [
+        format!("{url}{}{identity}", parameters(&stranger)),
+        format!("{elsewhere}{}{identity}", parameters(&authority)),
+        format!("{url}{}", parameters(&authority)),
+        url,
+    ] {
+        let error = connect(&bad).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{bad}: {error:?}");
     }
 }

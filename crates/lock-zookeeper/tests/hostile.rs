@@ -1,0 +1,50 @@
+//! 93. A server that says what no server says: an error in time. How much memory it takes is the client library's affair.
+
+use std::time::Duration;
+
+use conformance_tests::hostile::{Says, withstand};
+use lock_core::{Config, Registry};
+use lock_zookeeper::ZookeeperFactory;
+use test_servers::ZookeeperServers;
+
+/// For what takes half a second at most.
+const BOUND: Duration = Duration::from_secs(20);
+
+fn all() -> Vec<Says> {
+    let mut all = vec![
+        // Lengths that nobody has memory for.
+        Says::new([0x7f, 0xff, 0xff, 0xff], "x"),
+        Says::new([0x40, 0, 0, 0], "x"),
+        Says::new([0xff; 4], ""),
+        Says::new([0x80, 0, 0, 0], "x"),
+        // Answers of nothing, and to what nobody asked, without end.
+        Says::new([], [0; 4]),
+        Says::new([], [0, 0, 0, 1, 0]),
+        Says::new([], [&[0, 0, 0, 16][..], &[0, 0, 0, 7], &[0; 12]].concat()),
+        Says::new([], [&[0, 0, 0, 16][..], &[0xff; 16]].concat()),
+        // Text where a length is meant.
+        Says::new("HTTP/1.1 400 Bad Request\r\n\r\n", ""),
+        // A session of a negative time, and one that is over.
+        Says::new([&[0, 0, 0, 37, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff][..], &[0; 29]].concat(), ""),
+        Says::new([&[0, 0, 0, 37][..], &[0; 37]].concat(), ""),
+    ];
+    all.extend((0..10).map(Says::noise));
+    all
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_a_server_says_is_an_error_in_time() {
+    let mut registry = Registry::new();
+    registry.register(ZookeeperFactory);
+    let ask = async |address| {
+        let url = format!("zookeeper://{address}?timeout=300ms");
+        let locks = registry.connect(Config::from_url(&url).unwrap()).await?;
+        locks.mutex("x").try_lock().await.map(drop)
+    };
+    withstand(all(), None, BOUND, ask).await;
+    // In the place of the answer to what makes a node.
+    let servers = ZookeeperServers::start();
+    let server = servers.addresses()[0];
+    withstand(all(), Some((server, b"-lock-")), BOUND, ask).await;
+    ask(server).await.unwrap();
+}
