@@ -220,6 +220,7 @@ mod tests {
         );
         assert_eq!(links("[cases](cases.md)").unwrap(), "[cases](cases.md)");
         assert!(fill("{offer}", &BTreeMap::new()).is_err());
-        assert!(fill("{late:redis}", &record::all().unwrap()).is_ok_and(|page| page.contains("not measured")));
+        assert!(fill("{notice:redis}", &BTreeMap::new()).is_ok_and(|page| page.contains("not measured")));
+        assert!(fill("{late:redis}", &record::all().unwrap()).is_err());
     }
 }
