@@ -11,7 +11,7 @@ use crate::record::Found;
 
 const HEAD: &str = "# Performance
 
-Written by `cargo xtask bench`, from one run of all benchmarks. `cargo bench -p lock-bench --bench locks -- WORD` measures some of it again.
+Written by `cargo xtask bench`, which measures everything, or with a word what has that in its name, and leaves the rest of the page as it was.
 ";
 
 const BARS: &str = "
