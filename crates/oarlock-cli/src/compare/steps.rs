@@ -146,11 +146,8 @@ impl Trial<'_> {
         for worker in &mut workers {
             worker.order(&span).await?;
         }
-        let middle = u64::midpoint(span.start, span.end);
-        until(middle).await;
-        let before = count();
-        until(span.end).await;
-        let rise = count() - before;
+        until(u64::midpoint(span.start, span.end)).await;
+        let (before, since) = (count(), now());
         let mut takers: Vec<Vec<Turn>> = Vec::new();
         for worker in &mut workers {
             for _ in 0..tasks {
@@ -159,7 +156,9 @@ impl Trial<'_> {
                 takers.push(turns.collect());
             }
         }
-        let turns = takers.iter().flatten().filter(|turn| (middle..=span.end).contains(&turn.had)).count();
+        // All turns have ended, so that of those that began since then nothing is left out.
+        let rise = count() - before;
+        let turns = takers.iter().flatten().filter(|turn| turn.asked >= since).count();
         Ok((Study::of(&takers, span, !apart), rise as f64 / turns as f64))
     }
 
