@@ -40,7 +40,7 @@ enum Answer {
 
 impl Asking {
     pub(crate) fn begin(core: &Arc<Core>, claim: Claim, waits: bool, permit: Option<Permit>) -> Self {
-        let pending = Pending::arm(core, claim.clone());
+        let pending = Pending::arm(Arc::clone(core), claim.clone());
         let backend = Arc::clone(&core.backend);
         let request = Box::pin(async move {
             if waits { backend.lock(&claim).await.map(Some) } else { backend.try_lock(&claim).await }
@@ -51,11 +51,11 @@ impl Asking {
     /// Waits for the answer. Dropped before that, the next task in line goes on with it; if there is none, it is undone.
     pub(crate) async fn answer(
         self,
+        core: &Arc<Core>,
         deadline: Option<Instant>,
         options: &LockOptions,
         owner: Option<&Owner>,
     ) -> Outcome {
-        let core = Arc::clone(&self.pending.core);
         let mut passing = PassOn { asking: Some(self), options };
         let asking = passing.asking.as_mut().expect("just put in");
         let answer = tokio::select! {
@@ -78,9 +78,9 @@ impl Asking {
         drop(request);
         match answer {
             Ok(Some(grant)) => {
-                pending.armed = false;
+                let claim = pending.claim.take().expect("nothing was undone");
                 // Until the end of this function it counts as under way: a shutdown meanwhile waits.
-                match core.guard(pending.claim.clone(), grant, options, owner, permit) {
+                match core.guard(claim, grant, options, owner, permit) {
                     Ok(guard) => Outcome::Granted(guard),
                     Err(over) => {
                         let released = over.unlock().await;
@@ -90,7 +90,7 @@ impl Asking {
                 }
             }
             Ok(None) => {
-                pending.armed = false;
+                pending.claim = None;
                 Outcome::Busy
             }
             Err(error) => {
@@ -98,7 +98,7 @@ impl Asking {
                     permit.failed();
                 }
                 if error.is_refused() {
-                    pending.armed = false;
+                    pending.claim = None;
                 } else {
                     pending.undo().await;
                 }
@@ -115,8 +115,8 @@ impl Asking {
         pending.undo().await;
     }
 
-    fn name(&self) -> &LockName {
-        &self.pending.claim.name
+    fn name(&self) -> Option<&LockName> {
+        self.pending.claim.as_ref().map(|claim| &claim.name)
     }
 }
 
@@ -134,7 +134,7 @@ impl PassOn<'_> {
         if asking.permit.is_none() || core.is_closed() {
             return Some(asking);
         }
-        let name = asking.name().clone();
+        let Some(name) = asking.name().cloned() else { return Some(asking) };
         core.queue.pass_on(&name, self.options, asking)
     }
 }
@@ -145,36 +145,38 @@ impl Drop for PassOn<'_> {
     }
 }
 
-/// A claim about which the store may have heard. Armed before the first byte leaves: dropped while it is, it goes to the
-/// janitor.
+/// A claim about which the store may have heard, from before the first byte leaves until it is known what came of it:
+/// dropped before that, it goes to the janitor.
 struct Pending {
     core: Arc<Core>,
-    claim: Claim,
-    armed: bool,
+    claim: Option<Claim>,
 }
 
 impl Pending {
-    fn arm(core: &Arc<Core>, claim: Claim) -> Self {
+    fn arm(core: Arc<Core>, claim: Claim) -> Self {
         core.begin();
-        Self { core: Arc::clone(core), claim, armed: true }
+        Self { core, claim: Some(claim) }
     }
 
     /// Undoes whatever the store did: here if it answers soon, else in the background.
     async fn undo(mut self) {
+        let Some(claim) = &self.claim else { return };
         let late = self.core.clock.now() + FAREWELL;
         let undone = tokio::select! {
             biased;
-            answer = self.core.backend.unlock(&self.claim) => answer.is_ok(),
+            answer = self.core.backend.unlock(claim) => answer.is_ok(),
             () = self.core.clock.sleep_until(late) => false,
         };
-        self.armed = !undone;
+        if undone {
+            self.claim = None;
+        }
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if self.armed {
-            self.core.janitor.release(self.claim.clone());
+        if let Some(claim) = self.claim.take() {
+            self.core.janitor.release(claim);
         }
         self.core.settle();
     }
