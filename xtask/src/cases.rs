@@ -5,6 +5,7 @@ use std::path::Path;
 
 use conformance_tests::cases;
 
+use crate::guarantees::has_test;
 use crate::record::root;
 
 /// What holds a case, as its row says.
@@ -34,7 +35,7 @@ fn objections(root: &Path, held_by: &str) -> Vec<String> {
             }
             named += 1;
             let there = match &file {
-                Some((_, text)) => text.contains(&format!("fn {name}(")),
+                Some((_, text)) => has_test(text, name),
                 None => suite.contains(name),
             };
             if !there {

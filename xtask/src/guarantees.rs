@@ -94,10 +94,15 @@ fn case_link(target: &str) -> Result<String, String> {
 /// `crates/…/faults.rs#some_test`: a test that is there.
 fn test_link(target: &str) -> Result<String, String> {
     let (file, test) = target.split_once('#').ok_or_else(|| format!("{target} names no test"))?;
-    if !read(file)?.contains(&format!("fn {test}(")) {
+    if !has_test(&read(file)?, test) {
         return Err(format!("{file} has no {test}"));
     }
     Ok(format!("../{file} \"{test}\""))
+}
+
+/// Is there a function of this name in the text of a file?
+pub(crate) fn has_test(text: &str, name: &str) -> bool {
+    text.contains(&format!("fn {name}("))
 }
 
 /// Puts what was measured into the place of `{…}`.

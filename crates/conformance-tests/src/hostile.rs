@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use lock_core::{BackendFactory, Config, Registry, Result};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -108,15 +109,29 @@ pub fn most_memory() -> u64 {
     line.trim().trim_end_matches("kB").trim().parse::<u64>().expect("in kB") << 10
 }
 
+/// Connects by this URL and tries to take a lock, as an application would.
+///
+/// # Errors
+/// Those of the two.
+///
+/// # Panics
+/// If it is no URL.
+pub async fn attempt(factory: impl BackendFactory, url: &str) -> Result<()> {
+    let mut registry = Registry::new();
+    registry.register(factory);
+    let locks = registry.connect(Config::from_url(url).expect("a URL")).await?;
+    locks.mutex("x").try_lock().await.map(drop)
+}
+
 /// All that is said is answered with an error, each within this time.
 ///
 /// # Panics
 /// If one is not.
-pub async fn withstand<E>(
+pub async fn withstand(
     all: Vec<Says>,
     behind: Option<(SocketAddr, &'static [u8])>,
     time: Duration,
-    ask: impl AsyncFn(SocketAddr) -> Result<(), E>,
+    ask: impl AsyncFn(SocketAddr) -> Result<()>,
 ) {
     for says in all {
         let beginning = says.beginning();

@@ -4,13 +4,12 @@
 use std::time::Duration;
 
 use etcd_client::{Client, Compare, CompareOp, KvClient, LockOptions, PutOptions, Txn, TxnOp};
-use lock_core::{Claim, DistributedLock, LockName, OwnerId};
 use lock_etcd::EtcdLock;
 use test_servers::EtcdCluster;
 
 use crate::contended::{self, Load};
 use crate::peers::{LEASE, NAME, Peer};
-use crate::{Figure, PAUSE, interleaved};
+use crate::{Figure, PAUSE, cycle, interleaved};
 
 /// One task: the median cycle per bare one.
 pub async fn uncontended(rounds: usize, each: Duration) -> Figure {
@@ -18,10 +17,10 @@ pub async fn uncontended(rounds: usize, each: Duration) -> Figure {
     let lock = EtcdLock::connect(&cluster.url(), "bench").await.expect("a server");
     let (mut client, lease) = client(&cluster.url()).await;
     let kv = client.kv_client();
+    let mut cycle = cycle(&lock);
     let mut times = Vec::new();
     for _ in 0..rounds {
-        let [ours, base] =
-            interleaved(each, async || our_cycle(&lock).await, async || bare_cycle(kv.clone(), lease).await).await;
+        let [ours, base] = interleaved(each, &mut cycle, async || bare_cycle(kv.clone(), lease).await).await;
         println!("    etcd: {:.0} us, bare pair {:.0} us", ours * 1e6, base * 1e6);
         times.push(ours / base);
     }
@@ -82,13 +81,6 @@ async fn client(url: &str) -> (Client, i64) {
     let mut client = Client::connect([hosts], None).await.expect("a server");
     let lease = client.lease_grant(LEASE.as_secs() as i64, None).await.expect("a lease").id();
     (client, lease)
-}
-
-async fn our_cycle(lock: &EtcdLock) {
-    let name = LockName::new(NAME).expect("a name");
-    let claim = Claim::new(name, OwnerId::from_store("bench@host:1#x"), LEASE);
-    lock.lock(&claim).await.expect("free");
-    lock.unlock(&claim).await.expect("held");
 }
 
 async fn bare_cycle(mut kv: KvClient, lease: i64) {

@@ -27,6 +27,8 @@ use tokio::task::JoinSet;
 
 pub use figure::Figure;
 
+use crate::peers::{LEASE, NAME};
+
 /// Of holds, and of what lies between them, where a run has any.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -75,6 +77,18 @@ pub async fn interleaved(during: Duration, mut a: impl AsyncFnMut(), mut b: impl
         times[1].push(between.elapsed().as_secs_f64());
     }
     times.map(|times| figure::median(times).0)
+}
+
+/// Lock and unlock, nobody else there: each time for another owner, as with guards.
+fn cycle(lock: &impl DistributedLock) -> impl AsyncFnMut() {
+    let name = LockName::new(NAME).expect("a name");
+    let mut number = 0;
+    async move || {
+        number += 1;
+        let claim = Claim::new(name.clone(), OwnerId::from_store(&format!("bench@host:1#{number}")), LEASE);
+        lock.lock(&claim).await.expect("free");
+        lock.unlock(&claim).await.expect("held");
+    }
 }
 
 /// What each of `count` clients asks in a second, as `asked` counts it, while all wait for a lock that nobody releases.

@@ -4,17 +4,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use lock_core::{Claim, DistributedLock, LockName, OwnerId};
 use lock_sql::MySqlLock;
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{Connection, MySqlConnection, Row};
 use test_servers::MariaDbServer;
 
 use crate::contended::{Load, run};
-use crate::{Figure, PAUSE, idle, interleaved};
-
-/// Long enough for any run.
-const LEASE: Duration = Duration::from_secs(60);
+use crate::{Figure, PAUSE, cycle, idle, interleaved};
 
 /// Lock and unlock, nobody else there: the median time, per that of the bare pair.
 pub async fn uncontended(rounds: usize, each: Duration) -> Figure {
@@ -29,16 +25,9 @@ pub async fn uncontended(rounds: usize, each: Duration) -> Figure {
     .execute(&bare)
     .await
     .expect("a new table");
-    let name = LockName::new("bench").expect("a name");
+    let mut cycle = cycle(&lock);
     let mut ratios = Vec::new();
-    let mut number = 0;
     for _ in 0..rounds {
-        let cycle = async || {
-            number += 1;
-            let claim = Claim::new(name.clone(), OwnerId::from_store(&format!("bench@host:1#{number}")), LEASE);
-            lock.lock(&claim).await.expect("free");
-            lock.unlock(&claim).await.expect("held");
-        };
         let pair = async || {
             let insert = sqlx::query("INSERT INTO bare VALUES (?, ?, ?) ON DUPLICATE KEY UPDATE owner = VALUES(owner)");
             insert.bind("bench").bind("bench@host:1#1").bind(1_i64).execute(&bare).await.expect("free");
@@ -46,7 +35,7 @@ pub async fn uncontended(rounds: usize, each: Duration) -> Figure {
                 sqlx::query("DELETE FROM bare WHERE name = ? AND owner = ?").bind("bench").bind("bench@host:1#1");
             assert_eq!(delete.execute(&bare).await.expect("held").rows_affected(), 1);
         };
-        let [ours, base] = interleaved(each, cycle, pair).await;
+        let [ours, base] = interleaved(each, &mut cycle, pair).await;
         println!("    mariadb: {:.0} us, bare upsert + delete {:.0} us", ours * 1e6, base * 1e6);
         ratios.push(ours / base);
     }

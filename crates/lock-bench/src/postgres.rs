@@ -5,34 +5,24 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_core::{Claim, DistributedLock, LockName, Locks, OwnerId};
+use lock_core::{DistributedLock, Locks};
 use lock_sql::PostgresLock;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection, PgPool};
 use test_servers::PostgresServer;
 
 use crate::contended::{Load, run};
-use crate::{Figure, PAUSE, idle, interleaved, middle};
-
-/// Long enough for any run.
-const LEASE: Duration = Duration::from_secs(60);
+use crate::{Figure, PAUSE, cycle, idle, interleaved, middle};
 
 /// Lock and unlock, nobody else there: the median time, per that of the bare pair.
 pub async fn uncontended(rounds: usize, each: Duration) -> Figure {
     let server = PostgresServer::start_durable(&[]);
     let lock = PostgresLock::connect(&server.url(), "bench").await.expect("a server");
     let bare = bare(&server).await;
-    let name = LockName::new("bench").expect("a name");
+    let mut cycle = cycle(&lock);
     let mut ratios = Vec::new();
-    let mut number = 0;
     for _ in 0..rounds {
-        let cycle = async || {
-            number += 1;
-            let claim = Claim::new(name.clone(), OwnerId::from_store(&format!("bench@host:1#{number}")), LEASE);
-            lock.lock(&claim).await.expect("free");
-            lock.unlock(&claim).await.expect("held");
-        };
-        let [ours, base] = interleaved(each, cycle, async || pair(&bare).await).await;
+        let [ours, base] = interleaved(each, &mut cycle, async || pair(&bare).await).await;
         println!("    postgres: {:.0} us, bare upsert + delete {:.0} us", ours * 1e6, base * 1e6);
         ratios.push(ours / base);
     }

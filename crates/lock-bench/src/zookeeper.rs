@@ -5,14 +5,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use lock_core::{Claim, DistributedLock, LockName, OwnerId};
 use lock_zookeeper::ZookeeperLock;
 use test_servers::ZookeeperServers;
 use zookeeper_client::{Acls, Client, CreateMode, LockOptions, LockPrefix, OwnedLockClient};
 
 use crate::contended::{Load, run};
-use crate::peers::{LEASE, Peer};
-use crate::{Figure, PAUSE, interleaved};
+use crate::peers::Peer;
+use crate::{Figure, PAUSE, cycle, interleaved};
 
 /// What the processes call the client crate's recipe, and Curator's.
 pub(crate) const RECIPE: &str = "recipe";
@@ -34,21 +33,14 @@ pub async fn uncontended(rounds: usize, each: Duration) -> Figure {
     let container = CreateMode::Container.with_acls(Acls::anyone_all());
     bare.mkdir("/bare", &container).await.expect("a new server");
     let node = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let mut cycle = cycle(&lock);
     let mut ratios = Vec::new();
-    let mut number = 0;
     for _ in 0..rounds {
         let base = async || {
             let (_, number) = bare.create("/bare/n-", b"bench@host:1#1", &node).await.expect("a node");
             bare.delete(&format!("/bare/n-{number}"), None).await.expect("the node");
         };
-        let ours = async || {
-            number += 1;
-            let owner = OwnerId::from_store(&format!("bench@host:1#{number}"));
-            let claim = Claim::new(LockName::new("job").expect("a name"), owner, LEASE);
-            lock.lock(&claim).await.expect("free");
-            lock.unlock(&claim).await.expect("held");
-        };
-        let [base, ours] = interleaved(each, base, ours).await;
+        let [base, ours] = interleaved(each, base, &mut cycle).await;
         println!("    zookeeper: {:.0} us, bare create + delete {:.0} us", ours * 1e6, base * 1e6);
         ratios.push(ours / base);
     }

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use conformance_tests::hostile::{Says, most_memory, withstand};
-use lock_core::{Config, Registry};
+use conformance_tests::hostile::{Says, attempt, most_memory, withstand};
 use lock_etcd::EtcdFactory;
 use test_servers::EtcdCluster;
 
@@ -37,13 +36,7 @@ fn all() -> Vec<Says> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_a_server_says_is_an_error_in_time() {
-    let mut registry = Registry::new();
-    registry.register(EtcdFactory);
-    let ask = async |address| {
-        let url = format!("etcd://{address}?timeout=300ms");
-        let locks = registry.connect(Config::from_url(&url).unwrap()).await?;
-        locks.mutex("x").try_lock().await.map(drop)
-    };
+    let ask = async |address| attempt(EtcdFactory, &format!("etcd://{address}?timeout=300ms")).await;
     let before = most_memory();
     withstand(all(), None, BOUND, ask).await;
     // In the place of the answer to the first request about a key.

@@ -1,24 +1,13 @@
 //! 93. Servers that say what no server says: an error in time, and no panic of a driver's gets through.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use conformance_tests::hostile::{Says, withstand};
-use lock_core::{Config, Registry, Result};
+use conformance_tests::hostile::{Says, attempt, withstand};
 use lock_sql::{MySqlFactory, PostgresFactory};
 use test_servers::{MariaDbServer, PostgresServer};
 
 /// For what takes a second at most.
 const BOUND: Duration = Duration::from_secs(20);
-
-async fn ask(url: &str) -> Result<()> {
-    let mut registry = Registry::new();
-    registry.register(PostgresFactory);
-    registry.register(MySqlFactory);
-    let config = Config::from_url(url).unwrap();
-    let locks = registry.connect(config).await?;
-    locks.mutex("x").try_lock().await.map(drop)
-}
 
 fn and_noise(mut all: Vec<Says>) -> Vec<Says> {
     all.extend((0..10).map(Says::noise));
@@ -49,8 +38,8 @@ async fn postgres() {
             Says::new("HTTP/1.1 400 Bad Request\r\n\r\n", ""),
         ])
     };
-    let url = |address: SocketAddr| format!("{}?timeout=500ms", PostgresServer::url_at(address));
-    let ask = async |address| ask(&url(address)).await;
+    let url = |address| format!("{}?timeout=500ms", PostgresServer::url_at(address));
+    let ask = async |address| attempt(PostgresFactory, &url(address)).await;
     withstand(all(), None, BOUND, ask).await;
     let server = PostgresServer::start();
     withstand(all(), Some((server.address(), b"oarlock_")), BOUND, ask).await;
@@ -74,7 +63,7 @@ async fn mysql() {
             Says::new("HTTP/1.1 400 Bad Request\r\n\r\n", ""),
         ])
     };
-    let ask = async |address| ask(&format!("mysql://root@{address}/mysql?timeout=500ms")).await;
+    let ask = async |address| attempt(MySqlFactory, &format!("mysql://root@{address}/mysql?timeout=500ms")).await;
     withstand(all(), None, BOUND, ask).await;
     let server = MariaDbServer::start();
     withstand(all(), Some((server.address(), b"oarlock")), BOUND, ask).await;

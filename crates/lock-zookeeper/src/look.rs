@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{Holder, ListQuery, LockName, LockStatus, OwnerId, Page, Result, StoreToken};
-use zookeeper_client::{Client, Error as ZkError, MultiReadResult, Stat};
+use zookeeper_client::{Client, Error as ZkError, MultiReadResult, MultiReader, Stat};
 
 use crate::ZookeeperLock;
 use crate::error::of_request;
@@ -107,40 +107,42 @@ impl Look<'_> {
     }
 
     async fn children(&self, folders: &[String]) -> Result<Vec<Vec<String>>, ZkError> {
-        let mut all = Vec::with_capacity(folders.len());
-        for some in folders.chunks(AT_ONCE) {
-            let reading = |client: Arc<Client>| async move {
-                let mut reader = client.new_multi_reader();
-                some.iter().try_for_each(|path| reader.add_get_children(path))?;
-                reader.commit().await
-            };
-            for read in self.session.ask(reading).await? {
-                all.push(match read {
-                    MultiReadResult::Children { children } => children,
-                    MultiReadResult::Error { err: ZkError::NoNode } => Vec::new(),
-                    MultiReadResult::Error { err } => return Err(err),
-                    _ => return Err(ZkError::MarshallingError),
-                });
-            }
-        }
-        Ok(all)
+        let children = |read| match read {
+            MultiReadResult::Children { children } => Some(children),
+            _ => None,
+        };
+        let read = self.read(folders, |reader, path| reader.add_get_children(path), children).await?;
+        Ok(read.into_iter().map(Option::unwrap_or_default).collect())
     }
 
     /// Text and state of each node that is there.
     async fn data(&self, nodes: &[String]) -> Result<Vec<Option<(String, Stat)>>, ZkError> {
+        let data = |read| match read {
+            MultiReadResult::Data { data, stat } => Some((String::from_utf8_lossy(&data).into_owned(), stat)),
+            _ => None,
+        };
+        self.read(nodes, |reader, path| reader.add_get_data(path), data).await
+    }
+
+    /// What was asked for of each node that is there.
+    async fn read<T>(
+        &self,
+        nodes: &[String],
+        ask: fn(&mut MultiReader<'_>, &str) -> Result<(), ZkError>,
+        wanted: fn(MultiReadResult) -> Option<T>,
+    ) -> Result<Vec<Option<T>>, ZkError> {
         let mut all = Vec::with_capacity(nodes.len());
         for some in nodes.chunks(AT_ONCE) {
             let reading = |client: Arc<Client>| async move {
                 let mut reader = client.new_multi_reader();
-                some.iter().try_for_each(|path| reader.add_get_data(path))?;
+                some.iter().try_for_each(|path| ask(&mut reader, path))?;
                 reader.commit().await
             };
             for read in self.session.ask(reading).await? {
                 all.push(match read {
-                    MultiReadResult::Data { data, stat } => Some((String::from_utf8_lossy(&data).into_owned(), stat)),
                     MultiReadResult::Error { err: ZkError::NoNode } => None,
                     MultiReadResult::Error { err } => return Err(err),
-                    _ => return Err(ZkError::MarshallingError),
+                    read => Some(wanted(read).ok_or(ZkError::MarshallingError)?),
                 });
             }
         }

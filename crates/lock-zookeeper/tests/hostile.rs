@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use conformance_tests::hostile::{Says, withstand};
-use lock_core::{Config, Registry};
+use conformance_tests::hostile::{Says, attempt, withstand};
 use lock_zookeeper::ZookeeperFactory;
 use test_servers::ZookeeperServers;
 
@@ -34,13 +33,7 @@ fn all() -> Vec<Says> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_a_server_says_is_an_error_in_time() {
-    let mut registry = Registry::new();
-    registry.register(ZookeeperFactory);
-    let ask = async |address| {
-        let url = format!("zookeeper://{address}?timeout=300ms");
-        let locks = registry.connect(Config::from_url(&url).unwrap()).await?;
-        locks.mutex("x").try_lock().await.map(drop)
-    };
+    let ask = async |address| attempt(ZookeeperFactory, &format!("zookeeper://{address}?timeout=300ms")).await;
     withstand(all(), None, BOUND, ask).await;
     // In the place of the answer to what makes a node.
     let servers = ZookeeperServers::start();

@@ -1,30 +1,20 @@
 //! A MariaDB server.
 
 use std::io::Read;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use conformance_tests::torture;
 use tempfile::TempDir;
 
-use crate::process::{Disk, PATIENCE, Process, certified, copy_of_initial, folder, free_port, unprivileged};
-use crate::tortured::{Store, apart};
+use crate::process::{Disk, PATIENCE, Process, certified, copy_of_initial, folder, unprivileged};
+use crate::single::{Program, Single};
 use crate::{Authority, Certificate, ServerClock};
 
 /// Keeps commits over a kill, though not over the host's end.
 const QUICK: &str = "--innodb-flush-log-at-trx-commit=2";
 
 /// A `mariadbd` process. Dropping it kills it and removes its files.
-#[derive(Debug)]
-pub struct MariaDbServer {
-    /// Before the folder, which it uses until it is dropped.
-    process: Process,
-    folder: TempDir,
-    port: u16,
-    arguments: Vec<String>,
-    environment: Vec<(&'static str, PathBuf)>,
-}
+pub type MariaDbServer = Single<MariaDb>;
 
 impl MariaDbServer {
     /// A server that keeps what was committed over a kill, though not over the host's end.
@@ -35,12 +25,12 @@ impl MariaDbServer {
     /// The same with more arguments, such as `--max-connections=6`.
     pub fn start_with(arguments: &[&str]) -> Self {
         let arguments = arguments.iter().map(ToString::to_string).collect();
-        Self::start_in(folder(Disk::Memory), [vec![QUICK.to_owned()], arguments].concat(), Vec::new())
+        Self::start_new(folder(Disk::Memory), [vec![QUICK.to_owned()], arguments].concat(), Vec::new())
     }
 
     /// A server that writes each commit to the disk, for who measures.
     pub fn start_durable() -> Self {
-        Self::start_in(folder(Disk::Real), Vec::new(), Vec::new())
+        Self::start_new(folder(Disk::Real), Vec::new(), Vec::new())
     }
 
     /// A server that has TLS too, under this certificate.
@@ -48,82 +38,51 @@ impl MariaDbServer {
         let folder = folder(Disk::Memory);
         let [certificate, key, ca] = certified(folder.path(), authority, own).map(|file| file.display().to_string());
         let tls = [format!("--ssl-cert={certificate}"), format!("--ssl-key={key}"), format!("--ssl-ca={ca}")];
-        Self::start_in(folder, [vec![QUICK.to_owned()], tls.into()].concat(), Vec::new())
+        Self::start_new(folder, [vec![QUICK.to_owned()], tls.into()].concat(), Vec::new())
     }
 
     /// A server, and its clock.
     pub fn start_with_clock() -> (Self, ServerClock) {
         let folder = folder(Disk::Memory);
         let clock = ServerClock::new(folder.path());
-        (Self::start_in(folder, vec![QUICK.to_owned()], clock.environment().into()), clock)
+        (Self::start_new(folder, vec![QUICK.to_owned()], clock.environment().into()), clock)
     }
 
-    fn start_in(folder: TempDir, arguments: Vec<String>, environment: Vec<(&'static str, PathBuf)>) -> Self {
+    fn start_new(folder: TempDir, arguments: Vec<String>, environment: Vec<(&'static str, PathBuf)>) -> Self {
         copy_of_initial("mariadb", initialise, &folder.path().join("data"));
-        // Another process may take a port between our finding it free and the server's taking it.
-        for _ in 0..20 {
-            let port = free_port();
-            if let Some(process) = spawn(folder.path(), port, &arguments, &environment) {
-                return Self { process, folder, port, arguments, environment };
-            }
-        }
-        panic!("mariadbd does not start");
-    }
-
-    /// Its process, to be tortured.
-    pub fn apart(self) -> Vec<Box<dyn torture::Server>> {
-        apart(self)
-    }
-
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
+        Self::start_in(folder, environment, || arguments.clone())
     }
 
     /// Its Unix socket.
     pub fn socket(&self) -> PathBuf {
-        socket(self.folder.path())
+        socket(self.folder())
     }
 
     /// The URL of its database `mysql`, for its superuser, who has no password.
     pub fn url(&self) -> String {
         format!("mysql://root@{}/mysql", self.address())
     }
-
-    /// `kill -9`.
-    pub fn kill(&mut self) {
-        self.process.kill();
-    }
-
-    /// Stops the process where it is; connections stay open and nothing is answered.
-    pub fn pause(&self) {
-        self.process.pause();
-    }
-
-    /// Lets a paused process go on.
-    pub fn resume(&self) {
-        self.process.resume();
-    }
-
-    /// `kill -9`, and a new process on the same port and files.
-    pub fn restart(&mut self) {
-        self.kill();
-        self.start_again(0);
-    }
 }
 
-impl Store for MariaDbServer {
-    fn addresses(&self) -> Vec<SocketAddr> {
-        vec![self.address()]
-    }
+/// MariaDB's program.
+#[derive(Debug)]
+pub struct MariaDb;
 
-    fn process(&mut self, _: usize) -> &mut Process {
-        &mut self.process
-    }
+impl Program for MariaDb {
+    const NAME: &str = "mariadbd";
 
-    fn start_again(&mut self, _: usize) {
-        let started = spawn(self.folder.path(), self.port, &self.arguments, &self.environment);
-        self.process = started.expect("mariadbd starts again on its own files");
+    fn spawn(folder: &Path, port: u16, arguments: &[String], environment: &[(&str, PathBuf)]) -> Option<Process> {
+        let mut mariadbd = unprivileged(Path::new("/usr/sbin/mariadbd"));
+        mariadbd.arg("--no-defaults").arg(format!("--datadir={}", folder.join("data").display()));
+        mariadbd.arg(format!("--socket={}", socket(folder).display())).arg(format!("--port={port}"));
+        mariadbd.arg(format!("--pid-file={}", folder.join("pid").display()));
+        mariadbd.args(["--bind-address=127.0.0.1", "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=4M"]);
+        mariadbd.args(["--innodb-data-file-path=ibdata1:4M:autoextend", "--performance-schema=OFF", "--skip-log-bin"]);
+        // A server that starts removes what it takes for temporary tables of its former self, and would those of another.
+        mariadbd.arg(format!("--tmpdir={}", folder.display()));
+        let mut process =
+            Process::spawn(mariadbd.args(arguments).envs(environment.iter().cloned()), "mariadb-server-core");
+        process.is_ready(|| greets(&socket(folder))).then_some(process)
     }
 }
 
@@ -137,19 +96,6 @@ fn initialise(data: &Path) {
     install.args(["--innodb-log-file-size=4M", "--innodb-data-file-path=ibdata1:4M:autoextend"]);
     let done = install.arg(format!("--datadir={}", data.display())).status();
     assert!(done.expect("install Debian's package mariadb-server-core").success(), "mariadb-install-db fails");
-}
-
-fn spawn(folder: &Path, port: u16, arguments: &[String], environment: &[(&str, PathBuf)]) -> Option<Process> {
-    let mut mariadbd = unprivileged(Path::new("/usr/sbin/mariadbd"));
-    mariadbd.arg("--no-defaults").arg(format!("--datadir={}", folder.join("data").display()));
-    mariadbd.arg(format!("--socket={}", socket(folder).display())).arg(format!("--port={port}"));
-    mariadbd.arg(format!("--pid-file={}", folder.join("pid").display()));
-    mariadbd.args(["--bind-address=127.0.0.1", "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=4M"]);
-    mariadbd.args(["--innodb-data-file-path=ibdata1:4M:autoextend", "--performance-schema=OFF", "--skip-log-bin"]);
-    // A server that starts removes what it takes for temporary tables of its former self, and would those of another.
-    mariadbd.arg(format!("--tmpdir={}", folder.display()));
-    let mut process = Process::spawn(mariadbd.args(arguments).envs(environment.iter().cloned()), "mariadb-server-core");
-    process.is_ready(|| greets(&socket(folder))).then_some(process)
 }
 
 /// Does it greet who connects, and not with an error? By its socket, which no other server has.

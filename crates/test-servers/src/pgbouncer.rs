@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::PostgresServer;
 use crate::postgres::PASSWORD;
-use crate::process::{Disk, Process, folder, free_port, give_away, unprivileged};
+use crate::process::{Disk, Process, folder, give_away, on_free_port, unprivileged};
 
 /// A `pgbouncer` process that lends two connections to a server for a transaction at a time. Dropping it kills it.
 #[derive(Debug)]
@@ -22,19 +22,15 @@ impl PgBouncer {
     /// A pooler before this server.
     pub fn start(server: &PostgresServer) -> Self {
         let folder = folder(Disk::Memory);
-        // Another process may take a port between our finding it free and the pooler's taking it.
-        for _ in 0..20 {
-            let port = free_port();
+        let (port, process) = on_free_port("pgbouncer", |port| {
             let settings = folder.path().join("pgbouncer.ini");
             fs::write(&settings, ini(server.address(), port)).expect("a file");
             give_away(&settings);
             let mut pgbouncer = unprivileged(Path::new("/usr/sbin/pgbouncer"));
             let mut process = Process::spawn(pgbouncer.arg(&settings), "pgbouncer");
-            if process.is_ready(|| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()) {
-                return Self { _process: process, _folder: folder, port };
-            }
-        }
-        panic!("pgbouncer does not start");
+            process.is_ready(|| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()).then_some(process)
+        });
+        Self { _process: process, _folder: folder, port }
     }
 
     /// The URL of the server's first database through the pooler, for the server's superuser.

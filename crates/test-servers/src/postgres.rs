@@ -1,30 +1,21 @@
 //! A PostgreSQL server.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use conformance_tests::torture;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use crate::process::{Disk, Process, certified, copy_of_initial, folder, free_port, give_away, unprivileged};
-use crate::tortured::{Store, apart};
+use crate::process::{Disk, Process, certified, copy_of_initial, folder, give_away, unprivileged};
+use crate::single::{Program, Single};
 use crate::{Authority, Certificate, ServerClock};
 
 /// The password of the user `postgres`, which is asked for over TCP.
 pub(crate) const PASSWORD: &str = "s3cr3t";
 
 /// A `postgres` process. Dropping it kills it and removes its files.
-#[derive(Debug)]
-pub struct PostgresServer {
-    /// Before the folder, which it uses until it is dropped.
-    process: Process,
-    folder: TempDir,
-    port: u16,
-    settings: Vec<String>,
-    environment: Vec<(&'static str, PathBuf)>,
-}
+pub type PostgresServer = Single<Postgres>;
 
 impl PostgresServer {
     /// A server that keeps what was committed over a kill, though not over the host's end.
@@ -77,43 +68,32 @@ impl PostgresServer {
         let folder = folder(Disk::Memory);
         let mut copy = unprivileged(&program("pg_basebackup"));
         copy.arg("-D").arg(folder.path().join("data")).arg("-h").arg(primary.socket_folder());
-        copy.args(["-p", &primary.port.to_string(), "-U", "postgres", "-c", "fast", "-X", "stream", "-R", "--no-sync"]);
+        copy.args([
+            "-p",
+            &primary.address().port().to_string(),
+            "-U",
+            "postgres",
+            "-c",
+            "fast",
+            "-X",
+            "stream",
+            "-R",
+            "--no-sync",
+        ]);
         assert!(copy.status().expect("install Debian's package postgresql-client-15").success(), "pg_basebackup fails");
         let from =
             format!("primary_conninfo=host={} port={} user=postgres password={PASSWORD}", through.ip(), through.port());
-        Self::start_in(folder, &["fsync=off", &from], Vec::new())
+        Self::start_in(folder, Vec::new(), || owned(&["fsync=off", &from]))
     }
 
     fn start_new(folder: TempDir, settings: &[&str], environment: Vec<(&'static str, PathBuf)>) -> Self {
         copy_of_initial("postgres", initialise, &folder.path().join("data"));
-        Self::start_in(folder, settings, environment)
-    }
-
-    fn start_in(folder: TempDir, settings: &[&str], environment: Vec<(&'static str, PathBuf)>) -> Self {
-        let settings: Vec<_> = settings.iter().map(ToString::to_string).collect();
-        // Another process may take a port between our finding it free and the server's taking it.
-        for _ in 0..20 {
-            let port = free_port();
-            if let Some(process) = spawn(folder.path(), port, &settings, &environment) {
-                return Self { process, folder, port, settings, environment };
-            }
-        }
-        panic!("postgres does not start");
-    }
-
-    /// Its process, to be tortured.
-    pub fn apart(self) -> Vec<Box<dyn torture::Server>> {
-        apart(self)
-    }
-
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
+        Self::start_in(folder, environment, || owned(settings))
     }
 
     /// The folder of its Unix socket.
     pub fn socket_folder(&self) -> &Path {
-        self.folder.path()
+        self.folder()
     }
 
     /// The URL of its first database, for its superuser.
@@ -128,46 +108,45 @@ impl PostgresServer {
 
     /// The same over the Unix socket.
     pub fn socket_url(&self) -> String {
-        format!("postgres://postgres@localhost:{}/postgres?host={}", self.port, self.socket_folder().display())
-    }
-
-    /// `kill -9`.
-    pub fn kill(&mut self) {
-        self.process.kill();
-    }
-
-    /// Stops all its processes where they are; connections stay open and nothing is answered.
-    pub fn pause(&self) {
-        self.process.pause();
-    }
-
-    /// Lets a paused server go on.
-    pub fn resume(&self) {
-        self.process.resume();
-    }
-
-    /// `kill -9`, and a new process on the same port and files.
-    pub fn restart(&mut self) {
-        self.kill();
-        self.start_again(0);
+        let (port, folder) = (self.address().port(), self.socket_folder().display());
+        format!("postgres://postgres@localhost:{port}/postgres?host={folder}")
     }
 }
 
-impl Store for PostgresServer {
+fn owned(settings: &[&str]) -> Vec<String> {
+    settings.iter().map(ToString::to_string).collect()
+}
+
+/// PostgreSQL's program.
+#[derive(Debug)]
+pub struct Postgres;
+
+impl Program for Postgres {
+    const NAME: &str = "postgres";
+
     /// Without waiting for its clients to go.
     const GOODBYE: Signal = Signal::SIGINT;
 
-    fn addresses(&self) -> Vec<SocketAddr> {
-        vec![self.address()]
-    }
-
-    fn process(&mut self, _: usize) -> &mut Process {
-        &mut self.process
-    }
-
-    fn start_again(&mut self, _: usize) {
-        let started = spawn(self.folder.path(), self.port, &self.settings, &self.environment);
-        self.process = started.expect("postgres starts again on its own files");
+    fn spawn(folder: &Path, port: u16, settings: &[String], environment: &[(&str, PathBuf)]) -> Option<Process> {
+        let data = folder.join("data");
+        let status = data.join("postmaster.pid");
+        // Of a process that was killed.
+        let _ = fs::remove_file(&status);
+        let mut postgres = unprivileged(&program("postgres"));
+        postgres.arg("-D").arg(&data).arg("-k").arg(folder).args(["-p", &port.to_string()]);
+        for setting in
+            ["listen_addresses=127.0.0.1", "shared_buffers=16MB", "max_connections=200", "autovacuum_naptime=5s"]
+        {
+            postgres.args(["-c", setting]);
+        }
+        for setting in settings {
+            postgres.args(["-c", setting]);
+        }
+        let mut process = Process::spawn(postgres.envs(environment.iter().cloned()), "postgresql-15");
+        // What its own tools go by.
+        let ready =
+            || fs::read_to_string(&status).is_ok_and(|status| status.lines().nth(7).map(str::trim) == Some("ready"));
+        process.is_ready(ready).then_some(process)
     }
 }
 
@@ -189,27 +168,6 @@ fn initialise(data: &Path) {
     let done = initdb.status().expect("install Debian's package postgresql-15");
     fs::remove_file(&password).expect("our own file");
     assert!(done.success(), "initdb fails");
-}
-
-fn spawn(folder: &Path, port: u16, settings: &[String], environment: &[(&str, PathBuf)]) -> Option<Process> {
-    let data = folder.join("data");
-    let status = data.join("postmaster.pid");
-    // Of a process that was killed.
-    let _ = fs::remove_file(&status);
-    let mut postgres = unprivileged(&program("postgres"));
-    postgres.arg("-D").arg(&data).arg("-k").arg(folder).args(["-p", &port.to_string()]);
-    for setting in ["listen_addresses=127.0.0.1", "shared_buffers=16MB", "max_connections=200", "autovacuum_naptime=5s"]
-    {
-        postgres.args(["-c", setting]);
-    }
-    for setting in settings {
-        postgres.args(["-c", setting]);
-    }
-    let mut process = Process::spawn(postgres.envs(environment.iter().cloned()), "postgresql-15");
-    // What its own tools go by.
-    let ready =
-        || fs::read_to_string(&status).is_ok_and(|status| status.lines().nth(7).map(str::trim) == Some("ready"));
-    process.is_ready(ready).then_some(process)
 }
 
 #[cfg(test)]

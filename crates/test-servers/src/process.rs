@@ -24,6 +24,18 @@ pub(crate) fn free_port() -> u16 {
     listener.local_addr().expect("an address").port()
 }
 
+/// Starts something on a free port. None: it did not, since another process may take a port between our finding it free and
+/// its taking it.
+pub(crate) fn on_free_port<T>(what: &str, mut start: impl FnMut(u16) -> Option<T>) -> (u16, T) {
+    for _ in 0..20 {
+        let port = free_port();
+        if let Some(started) = start(port) {
+            return (port, started);
+        }
+    }
+    panic!("{what} does not start");
+}
+
 /// A program that is run as nobody if we are root, and else as ourselves.
 pub(crate) fn unprivileged(program: &Path) -> Command {
     let mut command = if geteuid().is_root() {
@@ -96,7 +108,7 @@ pub(crate) fn copy_of_initial(kind: &str, fill: impl FnOnce(&Path), to: &Path) {
 
 /// A server's main process. Dropping it kills it and its children.
 #[derive(Debug)]
-pub(crate) struct Process(Child);
+pub struct Process(Child);
 
 impl Process {
     pub(crate) fn spawn(command: &mut Command, package: &str) -> Self {

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 use crate::RedisServer;
-use crate::process::{Process, free_port};
+use crate::process::{Process, on_free_port};
 use crate::redis::{PACKAGE, answers, ask, wait_for};
 
 /// Three Redis Sentinels that watch over a primary, which they call `main`. Dropping it kills them.
@@ -54,9 +54,8 @@ impl Sentinels {
 fn start(folder: &Path, primary: &RedisServer) -> (u16, Process) {
     std::fs::create_dir(folder).expect("a folder");
     let config = folder.join("sentinel.conf");
-    // Another process may take a port between our finding it free and the server's taking it.
-    for _ in 0..20 {
-        let (port, of_primary) = (free_port(), primary.address().port());
+    on_free_port("a sentinel", |port| {
+        let of_primary = primary.address().port();
         let text = format!(
             "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor main 127.0.0.1 {of_primary} 2\n\
              sentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 5000\n",
@@ -66,9 +65,6 @@ fn start(folder: &Path, primary: &RedisServer) -> (u16, Process) {
         let mut command = Command::new("redis-server");
         command.arg(&config).arg("--sentinel").stdin(Stdio::null()).stdout(Stdio::null());
         let mut process = Process::spawn(&mut command, PACKAGE);
-        if answers(&mut process, port) {
-            return (port, process);
-        }
-    }
-    panic!("redis-server does not start as a sentinel");
+        answers(&mut process, port).then_some(process)
+    })
 }
