@@ -103,6 +103,14 @@ pub enum What {
     },
 }
 
+impl What {
+    /// Does it end an acquisition, or try to?
+    pub(crate) fn ends(&self) -> bool {
+        use What::{Denied, Failed, Release, ReleaseFailed, Released};
+        matches!(self, Denied | Failed { .. } | Release | Released { .. } | ReleaseFailed)
+    }
+}
+
 /// The machine's `CLOCK_MONOTONIC`, in nanoseconds.
 pub fn monotonic() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

@@ -122,7 +122,17 @@ impl<'a> Name<'a, '_> {
     }
 
     fn broken(&mut self, rule: &'static str, what: String, involved: &[&Acquisition<'a>]) {
-        self.verdict.violations.push(Violation::new(rule, what, involved));
+        let mut violation = Violation::new(rule, what, involved);
+        if let [one, other] = involved {
+            // Whoever ended a hold that was another's did so between their grants.
+            let between = one.answered().min(other.answered())..=one.answered().max(other.answered());
+            let others =
+                self.all.iter().filter(|a| involved.iter().all(|i| (a.client, a.asked) != (i.client, i.asked)));
+            let ends =
+                others.flat_map(|a| a.events.iter().filter(|event| event.what.ends() && between.contains(&event.at)));
+            violation.beside(ends.map(|event| (*event).clone()));
+        }
+        self.verdict.violations.push(violation);
     }
 
     /// When a hold was ended from outside: by an operator, or because the store forgot it.

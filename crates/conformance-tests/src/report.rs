@@ -48,6 +48,8 @@ pub struct Report {
     pub freed: (usize, Duration),
     /// What was broken; empty if nothing.
     pub violations: Vec<Violation>,
+    /// When the history begins, in nanoseconds of the machine's monotonic time.
+    pub began: u64,
     /// Where the histories were left, if anything was broken.
     pub folder: Option<PathBuf>,
 }
@@ -99,6 +101,7 @@ impl Report {
             worst_recovery: recoveries(&events, &ordeals).into_iter().max_by_key(|(time, _)| *time),
             freed: (freed.len(), freed.into_iter().max().unwrap_or_default()),
             violations,
+            began: events.iter().map(|event| event.at).min().unwrap_or_default(),
             folder: None,
         })
     }
@@ -115,6 +118,13 @@ impl Report {
             *rules.entry(violation.rule).or_default() += 1;
         }
         rules
+    }
+
+    /// How long after the beginning the history shows for the first time that this rule was broken, if it does.
+    fn first_shown(&self, rule: &str) -> Option<Duration> {
+        let broken = self.violations.iter().filter(|violation| violation.rule == rule);
+        let first = broken.map(Violation::shown_at).filter(|at| *at > 0).min()?;
+        Some(Duration::from_nanos(first.saturating_sub(self.began)))
     }
 }
 
@@ -151,14 +161,25 @@ impl fmt::Display for Report {
             write!(f, "; {locks} locks of killed holders went on, at worst after {worst:?}")?;
         }
         write!(f, "\n{} rules broken", self.broken().len())?;
-        for (rule, times) in self.broken() {
-            let shortest = self.violations.iter().filter(|violation| violation.rule == rule).min_by_key(|v| v.length());
-            if let Some(shortest) = shortest {
-                write!(f, "\n{times} times; the shortest history that shows it:\n{shortest}")?;
+        // The first to be seen first: the others may follow from it.
+        let mut rules: Vec<_> = self.broken().into_iter().collect();
+        rules.sort_by_key(|(rule, _)| self.first_shown(rule).unwrap_or(Duration::MAX));
+        for (rule, times) in rules {
+            let broken = self.violations.iter().filter(|violation| violation.rule == rule);
+            let Some(shortest) = broken.min_by_key(|violation| violation.length()) else { continue };
+            write!(f, "\n\n{rule} was broken {times} times")?;
+            if let Some(after) = self.first_shown(rule) {
+                write!(f, ", first within {:.1} s of the beginning", after.as_secs_f64())?;
             }
+            write!(f, "; the shortest part of the history that shows it:\n{shortest}")?;
         }
         if let Some(folder) = &self.folder {
-            write!(f, "\nthe histories are in {}", folder.display())?;
+            write!(
+                f,
+                "\n\nthe histories, an event a line, and what the resources let in are in {}; the rules stand in \
+                 crates/conformance-tests/src/oracle.rs",
+                folder.display()
+            )?;
         }
         Ok(())
     }

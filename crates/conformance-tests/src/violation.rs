@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::acquisition::{Acquisition, acquisitions};
-use crate::history::Event;
+use crate::history::{Event, What};
 use crate::ordeal::{Ordeal, ordeals};
 
 /// A promise that was broken.
@@ -16,7 +16,7 @@ pub struct Violation {
     pub what: String,
     /// The tokens of those involved.
     pub tokens: Vec<u64>,
-    /// Their events, in the order of time; empty if only a resource's log is known.
+    /// Their events, and how others ended meanwhile, in the order of time; empty if only a resource's log is known.
     pub events: Vec<Event>,
     /// What was being done to anybody meanwhile.
     pub ordeals: Vec<Ordeal>,
@@ -36,6 +36,12 @@ impl Violation {
 
     fn involve(&mut self, involved: &[&Acquisition<'_>]) {
         self.events = involved.iter().flat_map(|acquisition| acquisition.telling_events()).collect();
+        self.events.sort_by_key(|event| event.at);
+    }
+
+    /// Shows these too.
+    pub(crate) fn beside(&mut self, events: impl Iterator<Item = Event>) {
+        self.events.extend(events);
         self.events.sort_by_key(|event| event.at);
     }
 
@@ -61,8 +67,18 @@ impl Violation {
         Duration::from_nanos(last - first)
     }
 
+    /// When the last of what shows it happened.
+    pub(crate) fn shown_at(&self) -> u64 {
+        self.span().1
+    }
+
     fn span(&self) -> (u64, u64) {
-        (self.events.first().map_or(0, |event| event.at), self.events.last().map_or(0, |event| event.at))
+        match (self.events.as_slice(), self.ordeals.as_slice()) {
+            ([first, .., last], _) => (first.at, last.at),
+            ([only], _) => (only.at, only.at),
+            ([], [ordeal, ..]) => (ordeal.from, ordeal.from),
+            ([], []) => (0, 0),
+        }
     }
 }
 
@@ -70,13 +86,36 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (start, _) = self.span();
         let ms = |at: u64| (at as f64 - start as f64) / 1e6;
-        write!(f, "{}: {} (ms, from {start} ns)", self.rule, self.what)?;
+        write!(f, "{}: {}", self.rule, self.what)?;
+        if start > 0 {
+            write!(f, "\n  what was done meanwhile, and what happened, in ms from {start} ns of the histories:")?;
+        }
         for Ordeal { whose, blow, from, to } in &self.ordeals {
-            write!(f, "\n    {:>10.3} to {:.3}  {whose}: {blow}", ms(*from), ms(*to))?;
+            let to = if *to == u64::MAX { "the end".to_owned() } else { format!("{:.3}", ms(*to)) };
+            write!(f, "\n    {:>10.3}  {whose}: {blow}, until {to}", ms(*from))?;
         }
         for event in &self.events {
-            write!(f, "\n    {:>10.3}  {} #{}  {:?}", ms(event.at), event.client, event.op, event.what)?;
+            write!(f, "\n    {:>10.3}  {} #{} {}", ms(event.at), event.client, event.op, told(&event.what, ms))?;
         }
         Ok(())
+    }
+}
+
+/// An event of an acquisition as a sentence without its subject. What it has of times is turned into milliseconds.
+fn told(what: &What, ms: impl Fn(u64) -> f64) -> String {
+    match what {
+        What::Acquire { name, lease, .. } => format!("asks for {name}, with a lease of {} ms", lease / 1_000_000),
+        What::Granted { token, until } => format!("is granted token {token}, and believes it until {:.3}", ms(*until)),
+        What::Denied => "is denied".to_owned(),
+        What::Failed { unknown: false } => "fails, and nothing was done".to_owned(),
+        What::Failed { unknown: true } => "fails, and it may have been done".to_owned(),
+        What::Checked { held: true, until } => format!("asks itself: held, until {:.3}", ms(*until)),
+        What::Checked { held: false, .. } => "asks itself: not held".to_owned(),
+        What::Told => "is told of the loss".to_owned(),
+        What::Release => "releases".to_owned(),
+        What::Released { held: true } => "is answered that it was held until then".to_owned(),
+        What::Released { held: false } => "is answered that it was not held any more".to_owned(),
+        What::ReleaseFailed => "fails to release".to_owned(),
+        other => format!("{other:?}"),
     }
 }

@@ -208,7 +208,25 @@ fn a_violation_shows_what_was_being_done_and_no_question_twice() {
     let verdict = history.judge();
     let shown = verdict.violations[0].to_string();
     assert!(shown.contains("server-0: cut") && !shown.contains("network-0-0"), "{shown}");
-    assert!(shown.contains("1150") && !shown.contains("1100"), "{shown}");
+    assert_eq!(shown.matches("asks itself: held").count(), 1, "{shown}");
+    let last = |event: &Event| event.what == What::Checked { held: true, until: 1150 };
+    assert!(verdict.violations[0].events.iter().any(last), "{shown}");
+}
+
+#[test]
+fn two_who_hold_are_shown_with_who_ended_between_their_grants() {
+    let history = History::default()
+        .grant("a", 1, 10, [0, 10, 900])
+        .ask(20, "c", 1)
+        .at(40, "c", 1, What::Denied)
+        .grant("b", 1, 11, [30, 60, 950])
+        .ask(70, "d", 1)
+        .at(80, "d", 1, What::Denied);
+    history.breaks(&["B1", "S0"]);
+    for violation in history.judge().violations {
+        let shown = |client| violation.events.iter().any(|event| event.client == client);
+        assert!(shown("c") && !shown("d"), "{violation}");
+    }
 }
 
 #[test]

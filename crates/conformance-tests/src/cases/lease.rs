@@ -107,7 +107,8 @@ pub(crate) async fn acquire_reply_late(ctx: Ctx) {
             Verb::Lock => mutex.lock().await.unwrap(),
             _ => mutex.try_lock().await.unwrap().unwrap(),
         };
-        assert!(guard.remaining() <= LONG - late, "{:?}", guard.remaining());
+        let left = guard.remaining();
+        assert!(left <= LONG - late, "{left:?} left of {LONG:?} that were asked for {late:?} ago");
         guard.unlock().await.unwrap();
     }
 }
@@ -220,9 +221,23 @@ pub(crate) async fn promise_covered(ctx: Ctx) {
 
 /// 26. Every answer to a renewal is late, by eight tenths of the lease: whenever the guard says that it holds, it does.
 pub(crate) async fn renew_reply_late(ctx: Ctx) {
+    let (faulty, locks) = ctx.faulty(ctx.lease()).await;
+    faulty.always(Verb::Renew, Effect::DelayReply(ctx.lease() * 8 / 10));
+    held_when_it_says_so(&ctx, locks).await;
+}
+
+/// 26. The answer to the last renewal is late, by little enough to be waited for: the same.
+pub(crate) async fn last_renew_reply_late(ctx: Ctx) {
+    let (faulty, locks) = ctx.faulty(ctx.lease()).await;
+    // Three tenths: more than the margin, and less than the third for which an answer is waited for.
+    faulty.once(Verb::Renew, Effect::DelayReply(ctx.lease() * 3 / 10));
+    faulty.always(Verb::Renew, Effect::Refuse);
+    held_when_it_says_so(&ctx, locks).await;
+}
+
+/// Whenever the guard says that it holds, the store agrees, though another waits.
+async fn held_when_it_says_so(ctx: &Ctx, locks: Locks) {
     let lease = ctx.lease();
-    let (faulty, locks) = ctx.faulty(lease).await;
-    faulty.always(Verb::Renew, Effect::DelayReply(lease * 8 / 10));
     let guard = take(&locks, "x").await;
     let waiter = ctx.locks(LONG).await;
     let waiting = tokio::spawn(async move { take(&waiter, "x").await });
@@ -231,7 +246,11 @@ pub(crate) async fn renew_reply_late(ctx: Ctx) {
             let holder = ctx.store().raw_holder(guard.name()).await;
             // Asked later than the store was.
             if guard.is_held() {
-                assert_eq!(holder.as_deref(), Some(guard.owner().as_str()));
+                assert_eq!(
+                    holder.as_deref(),
+                    Some(guard.owner().as_str()),
+                    "believed for longer than the store grants"
+                );
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

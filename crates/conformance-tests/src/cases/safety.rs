@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::{ErrorKind, Unlocked};
+use lock_core::{Claim, ErrorKind, Unlocked};
 use tokio::task::JoinSet;
 
 use crate::ctx::{BOUND, Ctx, LONG, claim, holds, judge, name, soon, take, waiters};
@@ -146,10 +146,7 @@ pub(crate) async fn late_acquire_lands(ctx: Ctx) {
         tokio::time::sleep(Duration::from_millis(200)).await;
         ctx.inject(Fault::ReleaseRequests).await;
         soon("the release", release).await.unwrap().unwrap();
-        for _ in 0..20 {
-            assert_eq!(ctx.store().raw_holder(&late.name).await, None);
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        nothing_lands(&ctx, &late).await;
         let next = claim("x", LONG);
         other.try_lock(&next).await.unwrap().unwrap();
         other.unlock(&next).await.unwrap();
@@ -175,13 +172,19 @@ pub(crate) async fn late_acquire_lands_after_reconnect(ctx: Ctx) {
         })
         .await;
         ctx.inject(Fault::ReleaseRequests).await;
-        for _ in 0..20 {
-            assert_eq!(ctx.store().raw_holder(&late.name).await, None);
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        nothing_lands(&ctx, &late).await;
         let next = claim("x", LONG);
         soon("the lock", other.lock(&next)).await.unwrap();
         other.unlock(&next).await.unwrap();
+    }
+}
+
+/// What was given up and released does not come after that.
+async fn nothing_lands(ctx: &Ctx, given_up: &Claim) {
+    for _ in 0..20 {
+        let holder = ctx.store().raw_holder(&given_up.name).await;
+        assert_eq!(holder, None, "an acquisition that was given up was done after its release");
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
