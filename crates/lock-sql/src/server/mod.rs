@@ -15,7 +15,7 @@ use futures_util::TryStreamExt;
 use lock_core::{Clock, Error, ErrorKind, Instant, Result};
 use sqlx::{AssertSqlSafe, Connection, Database, Either, Executor, IntoArguments};
 
-pub(crate) use error::{Dialect, Next, Said};
+pub(crate) use error::{Dialect, Next, SHAPE, Said, fit};
 pub use options::ServerOptions;
 pub(crate) use options::{Reached, Table, TlsMode};
 use pool::Pool;
