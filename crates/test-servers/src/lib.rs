@@ -14,6 +14,7 @@ mod postgres;
 mod process;
 mod redis;
 mod sentinel;
+mod statements;
 mod tortured;
 mod zookeeper;
 
@@ -27,4 +28,5 @@ pub use pgbouncer::PgBouncer;
 pub use postgres::PostgresServer;
 pub use redis::RedisServer;
 pub use sentinel::Sentinels;
+pub use statements::Statements;
 pub use zookeeper::{ZookeeperServers, curator};
