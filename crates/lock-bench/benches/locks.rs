@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         figures.push(runtime.block_on(sqlite::uncontended(folder.path(), 15, second / 2)));
     }
     if wanted("sqlite-contended") {
-        figures.push(sqlite::contended(folder.path(), 5, second * 4));
+        figures.extend(sqlite::contended(folder.path(), 5, second * 4));
     }
     if wanted("memory-kept") {
         figures.push(runtime.block_on(kept::memory(10_000, 3)));

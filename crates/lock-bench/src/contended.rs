@@ -10,6 +10,7 @@ use lock_redis::RedisLock;
 use lock_sql::{MySqlLock, PostgresLock, SqliteLock};
 use lock_zookeeper::ZookeeperLock;
 use rustix::time::{ClockId, clock_gettime};
+use test_servers::Statements;
 
 use crate::etcd::Service;
 use crate::peers::{ADVISORY, Advisory, Baton, Flock, Ours, POLLED, Peer, Polled, RSLOCK, Rslock};
@@ -41,6 +42,8 @@ pub(crate) struct Round {
     /// Jain's index over the processes: 1 if all had the lock equally often.
     pub(crate) fairness: f64,
     pub(crate) longest_wait: Duration,
+    /// How many statements an SQL database was sent, as those count who sent them.
+    pub(crate) statements: u64,
 }
 
 impl Round {
@@ -69,12 +72,20 @@ impl std::fmt::Display for Round {
 /// One turn of one process: when it asked, had and gave back, by the machine's clock.
 type Turn = [u64; 3];
 
+/// What one process did.
+#[derive(Default)]
+struct Done {
+    turns: Vec<Turn>,
+    statements: u64,
+}
+
 /// Runs the processes, on a lock of this kind at this place: a path or a URL.
 pub(crate) fn run(kind: &str, place: impl AsRef<Path>, load: Load) -> Round {
-    let turns = turns(PROCESSES, kind, place.as_ref(), load);
-    let counts: Vec<f64> = turns.iter().map(|turns| turns.len() as f64).collect();
+    let done = processes(PROCESSES, kind, place.as_ref(), load);
+    let counts: Vec<f64> = done.iter().map(|done| done.turns.len() as f64).collect();
     let fairness = jain(&counts);
-    let mut all: Vec<Turn> = turns.into_iter().flatten().collect();
+    let statements = done.iter().map(|done| done.statements).sum();
+    let mut all: Vec<Turn> = done.into_iter().flat_map(|done| done.turns).collect();
     all.sort_by_key(|turn| turn[1]);
     let mut hand_offs = Vec::new();
     for pair in all.windows(2) {
@@ -89,26 +100,28 @@ pub(crate) fn run(kind: &str, place: impl AsRef<Path>, load: Load) -> Round {
     let longest_wait = all.iter().map(|turn| Duration::from_nanos(turn[1] - turn[0])).max().unwrap_or_default();
     let seconds = load.during.as_secs_f64();
     let hand_off_rate = hand_offs.len() as f64 / seconds;
-    let round = Round { rate: all.len() as f64 / seconds, hand_offs, hand_off_rate, fairness, longest_wait };
+    let round =
+        Round { rate: all.len() as f64 / seconds, hand_offs, hand_off_rate, fairness, longest_wait, statements };
     println!("    {kind}: {round}");
     round
 }
 
 /// One process alone: the median time from asking for the lock to asking for it again, which is lock and unlock.
 pub(crate) fn alone(kind: &str, place: impl AsRef<Path>, during: Duration) -> Duration {
-    let turns = turns(1, kind, place.as_ref(), Load { pause: Duration::ZERO, during }).concat();
+    let done = processes(1, kind, place.as_ref(), Load { pause: Duration::ZERO, during });
+    let turns = &done[0].turns;
     let mut cycles: Vec<_> = turns.windows(2).map(|pair| Duration::from_nanos(pair[1][0] - pair[0][0])).collect();
     let at = cycles.len() / 2;
     *cycles.select_nth_unstable(at).1
 }
 
 /// What each of so many processes did.
-fn turns(processes: usize, kind: &str, place: &Path, load: Load) -> Vec<Vec<Turn>> {
+fn processes(count: usize, kind: &str, place: &Path, load: Load) -> Vec<Done> {
     // Eight Java machines take a while.
     let begin = if kind == CURATOR { Duration::from_secs(6) } else { Duration::from_secs(1) };
     let start = now() + begin.as_nanos() as u64;
-    let workers: Vec<_> = (0..processes).map(|_| spawn(kind, place, load, start)).collect();
-    workers.into_iter().map(turns_of).collect()
+    let workers: Vec<_> = (0..count).map(|_| spawn(kind, place, load, start)).collect();
+    workers.into_iter().map(done_by).collect()
 }
 
 /// A process beside this one that takes turns at once.
@@ -121,8 +134,8 @@ impl Another {
 
     /// How long it waited for each of its turns, sorted. Blocks until it is done.
     pub(crate) fn waits(self) -> Vec<Duration> {
-        let turns = turns_of(self.0);
-        let mut waits: Vec<_> = turns.iter().map(|turn| Duration::from_nanos(turn[1] - turn[0])).collect();
+        let done = done_by(self.0);
+        let mut waits: Vec<_> = done.turns.iter().map(|turn| Duration::from_nanos(turn[1] - turn[0])).collect();
         waits.sort();
         waits
     }
@@ -142,16 +155,21 @@ fn this_program() -> Command {
     Command::new(std::env::current_exe().expect("this program has a path"))
 }
 
-fn turns_of(mut worker: Child) -> Vec<Turn> {
+fn done_by(mut worker: Child) -> Done {
     let output = BufReader::new(worker.stdout.take().expect("it was asked for"));
-    let turns = output.lines().map(|line| {
+    let mut done = Done::default();
+    for line in output.lines() {
         let line = line.expect("a worker writes text");
-        let mut numbers = line.split(' ').map(|number| number.parse().expect("a worker writes numbers"));
-        [(); 3].map(|()| numbers.next().expect("three of them"))
-    });
-    let turns = turns.collect();
+        let numbers: Vec<u64> =
+            line.split(' ').map(|number| number.parse().expect("a worker writes numbers")).collect();
+        match numbers[..] {
+            [asked, had, gave] => done.turns.push([asked, had, gave]),
+            [statements] => done.statements = statements,
+            _ => panic!("a worker writes its turns and its statements, not {line}"),
+        }
+    }
     assert!(worker.wait().expect("it is our child").success(), "a worker failed");
-    turns
+    done
 }
 
 /// What a worker process does, with the arguments after [`WORKER`].
@@ -160,6 +178,7 @@ pub async fn work(mut arguments: impl Iterator<Item = String>) {
     let (kind, place) = (next(), next());
     let [start, end, pause] = [(); 3].map(|()| next().parse::<u64>().expect("a time"));
     let times = Times { start, end, pause: Duration::from_nanos(pause) };
+    let statements = Statements::listen();
     let turns = match kind.as_str() {
         "flock" => times.take_turns(Flock::new(&place)).await,
         "sqlite" => times.take_turns(Ours::new(SqliteLock::open(&place, "bench").await.expect("a file")).await).await,
@@ -191,7 +210,7 @@ pub async fn work(mut arguments: impl Iterator<Item = String>) {
     };
     let mut output = std::io::stdout().lock();
     let lines: String = turns.iter().map(|[asked, had, gave]| format!("{asked} {had} {gave}\n")).collect();
-    output.write_all(lines.as_bytes()).expect("the parent reads");
+    writeln!(output, "{lines}{}", statements.sent()).expect("the parent reads");
 }
 
 struct Times {

@@ -15,8 +15,9 @@ use crate::telemetry::{Began, Telemetry};
 use crate::worker::Worker;
 use crate::{Clock, DistributedLock, Error, ErrorKind, Instant, Notice, Renewal, Result};
 
-/// What is due this soon goes into the batch that leaves now.
-const SLACK: Duration = Duration::from_millis(20);
+/// A batch leaves when a renewal is due, and takes along what is due within this share of its lease: each is small, so that
+/// a store is not busy with one for long, and there are few.
+const SLACK: u32 = 300;
 
 /// How soon after a doubt of the store's the next one counts, so that a connection that keeps breaking is no storm.
 const BREATH: Duration = Duration::from_millis(100);
@@ -150,13 +151,10 @@ impl Shared {
         let mut state = self.state();
         let (mut batch, mut over) = (Vec::new(), Vec::new());
         while let Some(&(due, id)) = state.order.first()
-            && due <= now + SLACK
+            && let Some(entry) = state.holds.get(&id)
+            && (due <= now || !batch.is_empty() && entry.renew && due <= now + entry.hold.claim.lease / SLACK)
         {
-            let renew = state.holds.get(&id).is_some_and(|entry| entry.renew);
-            if due > now && !renew {
-                break;
-            }
-            let Some(Entry { hold, .. }) = state.remove(id) else { continue };
+            let Some(Entry { hold, renew, .. }) = state.remove(id) else { break };
             // Asking is what notices the end of a hold.
             match hold.what_next(now) {
                 None => over.push(hold),

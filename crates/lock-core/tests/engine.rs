@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use conformance_tests::Faulty;
+use conformance_tests::{Faulty, Verb as Call};
 use lock_core::memory::{MemoryLock, Verb};
 use lock_core::{ErrorKind, LeaseState, Locks, ManualClock, Notice, Unlocked};
 
@@ -39,6 +39,32 @@ async fn a_lease_is_renewed_as_long_as_it_is_held() {
     }
     assert_eq!(guard.unlock().await.unwrap(), Unlocked::Released);
     assert!(locks.inspect("a").await.unwrap().holder.is_none());
+}
+
+/// However many are held, a store is asked ten times a second at most to prolong leases of 30 s, though an answer that comes wakes
+/// the one who asks.
+#[tokio::test]
+async fn many_leases_are_renewed_in_few_batches() {
+    const STEP: Duration = Duration::from_millis(5);
+    let (store, clock, _) = setup();
+    store.script().delay_replies(STEP);
+    let faulty = Faulty::new(Arc::new(store));
+    let locks = Locks::new(faulty.backend());
+    let mut guards = Vec::new();
+    for number in 0..2000 {
+        let mutex = locks.mutex(&number.to_string());
+        let locking = tokio::spawn(async move { mutex.lock().await.unwrap() });
+        settle().await;
+        advance(&clock, STEP).await;
+        guards.push(locking.await.unwrap());
+    }
+    let before = faulty.calls(Call::Renew);
+    for _ in 0..4000 {
+        advance(&clock, STEP).await;
+    }
+    let asked = faulty.calls(Call::Renew) - before;
+    assert!(asked <= 10 * 20, "{asked} times in 20 s");
+    assert!(guards.iter().all(|guard| guard.state() == LeaseState::Held));
 }
 
 #[tokio::test]

@@ -5,6 +5,8 @@
 //! - The feature `mysql` (on by default) brings `MySqlLock`: the same in MySQL or MariaDB.
 //! - The feature `tls` (on by default) protects the connections to servers.
 //!
+//! Each statement that is sent is an event of `tracing` with the target `lock_sql::sent`, at the level `TRACE`.
+//!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> lock_core::Result<()> {

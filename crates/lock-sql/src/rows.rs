@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use lock_core::{Error, Holder, LockName, OwnerId, Renewal, Result, StoreToken};
 
+/// The target of the event that each statement is, when it is sent.
+pub(crate) const SENT: &str = "lock_sql::sent";
+
 /// What all keys of some locks begin with.
 #[derive(Clone, Debug)]
 pub(crate) struct Prefix(String);

@@ -202,5 +202,6 @@ async fn rights_and_shapes() {
     assert!(!format!("{error:?}").contains("hunter"), "{error:?}");
     run(&server, "ALTER TABLE app.own_lock CHANGE lease_us l BIGINT NOT NULL").await;
     let error = connect(&url).await.unwrap_err();
-    assert!(error.kind() == ErrorKind::Refused && error.to_string().contains("shape"), "{error}");
+    let text = error.to_string();
+    assert!(error.kind() == ErrorKind::Refused && text.contains("shape") && text.contains("remove them"), "{text}");
 }

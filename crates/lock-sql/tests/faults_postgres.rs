@@ -263,7 +263,8 @@ async fn rights_and_shapes() {
     ] {
         run(&server, spoil).await;
         let error = connect(&url).await.unwrap_err();
-        assert!(error.kind() == ErrorKind::Refused && error.to_string().contains(said), "{error}");
+        let text = error.to_string();
+        assert!(error.kind() == ErrorKind::Refused && text.contains(said) && text.contains("remove them"), "{text}");
     }
 }
 

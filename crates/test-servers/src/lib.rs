@@ -15,6 +15,7 @@ mod process;
 mod redis;
 mod sentinel;
 mod single;
+mod statements;
 mod tortured;
 mod zookeeper;
 
@@ -29,4 +30,5 @@ pub use postgres::PostgresServer;
 pub use redis::RedisServer;
 pub use sentinel::Sentinels;
 pub use single::Single;
+pub use statements::Statements;
 pub use zookeeper::{ZookeeperServers, curator};

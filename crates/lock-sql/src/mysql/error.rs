@@ -7,7 +7,7 @@ use lock_core::ErrorKind::{Refused, Unavailable, Unknown, Unsupported};
 use sqlx::error::DatabaseError;
 use sqlx::mysql::MySqlDatabaseError;
 
-use crate::server::{Dialect, Next, Said};
+use crate::server::{Dialect, Next, SHAPE, Said};
 
 #[derive(Debug)]
 pub(crate) struct MySql;
@@ -68,9 +68,8 @@ fn of_number(number: u16) -> Said {
             "something between us and the server lends connections, which this backend cannot use; go past it",
             Leave,
         ),
-        // What our statements name is not there, or is another thing.
         1048 | 1050 | 1051 | 1054 | 1062 | 1064 | 1109 | 1136 | 1146 | 1264 | 1265 | 1292 | 1364 | 1366 | 1406
-        | 1690 => said(Refused, "the tables have another shape than this version's; name others by `table`", Stay),
+        | 1690 => SHAPE,
         _ => said(Unknown, "the server refused; look at its log", Leave),
     }
 }

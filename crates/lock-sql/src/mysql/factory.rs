@@ -9,7 +9,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use super::error::is_missing_table;
 use super::statements::{SCHEMA, SETUP, Statements, VERSION};
 use super::{MySqlLock, arguments};
-use crate::server::{Again, Read, Server, ServerOptions, Statement, TlsMode};
+use crate::server::{Again, Read, Server, ServerOptions, Statement, TlsMode, fit};
 
 impl ServerOptions {
     /// The script that makes the tables in MySQL and MariaDB: for those who give their programs no right to do so.
@@ -96,17 +96,8 @@ impl MySqlLock {
             self.server.script(&options.mysql_schema()).await?;
             probed = self.server.run(&self.statements.probe, arguments!(), Again::Yes).await;
         }
-        let version: Option<i64> = probed?.rows.first().map_or(Ok(None), |row| row.read("version"))?;
-        if version == Some(VERSION) {
-            return Ok(());
-        }
-        let (server, table) = (&self.server.shown, &options.reached.table);
-        let wrong = match version {
-            Some(version) => format!("of version {version}, and this program knows version {VERSION}"),
-            None => "of another shape".to_owned(),
-        };
-        let message = format!("the server {server}: the tables {table}_… are {wrong}; name others by `table`");
-        Err(Error::new(ErrorKind::Refused, message))
+        let version = probed?.rows.first().map_or(Ok(None), |row| row.read("version"))?;
+        fit(version, VERSION, &self.server.shown, &options.reached.table)
     }
 
     async fn sweep_if_due(&self) -> Result<()> {

@@ -3,7 +3,7 @@
 use lock_core::ErrorKind::{Refused, Unavailable, Unknown, Unsupported};
 use sqlx::error::DatabaseError;
 
-use crate::server::{Dialect, Next, Said};
+use crate::server::{Dialect, Next, SHAPE, Said};
 
 #[derive(Debug)]
 pub(crate) struct Postgres;
@@ -59,10 +59,7 @@ fn of_code(code: &str) -> Said {
             "something between us and the server lends connections; say so by `pooler=true`, or go past it",
             Leave,
         ),
-        // What our statements name is not there, or is another thing.
-        code if code.starts_with("42") || code.starts_with("22") || code.starts_with("23") || code == "P0001" => {
-            said(Refused, "the tables have another shape than this version's; name others by `table`", Stay)
-        }
+        code if code.starts_with("42") || code.starts_with("22") || code.starts_with("23") || code == "P0001" => SHAPE,
         code if code.starts_with("08")
             || code.starts_with("57")
             || code.starts_with("58")

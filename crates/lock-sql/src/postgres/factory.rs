@@ -8,7 +8,7 @@ use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use super::statements::{SCHEMA, Statements, VERSION};
 use super::{PostgresLock, arguments, the_row};
-use crate::server::{Again, Read, Server, ServerOptions, Statement, TlsMode};
+use crate::server::{Again, Read, Server, ServerOptions, Statement, TlsMode, fit};
 
 impl ServerOptions {
     /// The script that makes the tables and functions in PostgreSQL: for those who give their programs no right to do so.
@@ -111,10 +111,6 @@ impl PostgresLock {
     }
 
     async fn make_tables(&self, options: &ServerOptions) -> Result<()> {
-        let refused = |kind, wrong: String| {
-            let (server, table) = (&self.server.shown, &options.reached.table);
-            Error::new(kind, format!("the server {server}: the tables {table}_… {wrong}"))
-        };
         let found = self.server.run(&self.statements.find, arguments!(), Again::Yes).await?;
         let found = the_row(&found)?;
         if found.read("standby")? {
@@ -125,14 +121,7 @@ impl PostgresLock {
             self.server.script(&options.postgres_schema()).await?;
         }
         let probed = self.server.run(&self.statements.probe, arguments!(), Again::Yes).await?;
-        match the_row(&probed)?.read::<Option<i64>, _>("version")? {
-            Some(VERSION) => Ok(()),
-            Some(version) => Err(refused(
-                ErrorKind::Refused,
-                format!("are of version {version}, and this program knows version {VERSION}; name others by `table`"),
-            )),
-            None => Err(refused(ErrorKind::Refused, "are of another shape; name others by `table`".to_owned())),
-        }
+        fit(the_row(&probed)?.read("version")?, VERSION, &self.server.shown, &options.reached.table)
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::io;
 
-use lock_core::{Error, ErrorKind};
+use lock_core::{Error, ErrorKind, Result};
 use sqlx::Database;
 use sqlx::database::HasStatementCache;
 use sqlx::error::DatabaseError;
+
+use super::options::Table;
 
 /// How a server speaks.
 pub(crate) trait Dialect: Send + Sync + 'static {
@@ -36,11 +38,41 @@ pub(crate) enum Next {
     Leave,
 }
 
+/// What to do about tables that this version cannot use.
+macro_rules! other_tables {
+    () => {
+        "remove them while no program uses them, or name others by `table`"
+    };
+}
+
+/// Something that a statement names is not there, or is another thing.
+pub(crate) const SHAPE: Said = Said::new(
+    ErrorKind::Refused,
+    concat!("the tables have another shape than this version's; ", other_tables!()),
+    Next::Stay,
+);
+
 const UNSAFE: Said = Said::new(
     ErrorKind::Refused,
     "no safe connection: it has no TLS, or a certificate that is not trusted or for another host; check sslmode and sslrootcert",
     Next::Leave,
 );
+
+/// Can tables of this version be used by a program that knows this one?
+pub(crate) fn fit(found: Option<i64>, known: i64, server: &str, table: &Table) -> Result<()> {
+    let way_out = match found {
+        Some(found) if found == known => return Ok(()),
+        Some(found) if found > known => "upgrade it, or name others by `table`",
+        _ => other_tables!(),
+    };
+    let found = found.map_or_else(|| "no version".to_owned(), |found| format!("version {found}"));
+    Err(Error::new(
+        ErrorKind::Refused,
+        format!(
+            "the server {server}: the tables {table}_… are of {found}, and this program knows version {known}; {way_out}"
+        ),
+    ))
+}
 
 impl Said {
     pub(crate) const fn new(kind: ErrorKind, wrong: &'static str, next: Next) -> Self {

@@ -15,7 +15,7 @@ use futures_util::TryStreamExt;
 use lock_core::{Clock, Error, ErrorKind, Instant, Result};
 use sqlx::{AssertSqlSafe, Connection, Database, Either, Executor, IntoArguments};
 
-pub(crate) use error::{Dialect, Next, Said};
+pub(crate) use error::{Dialect, Next, SHAPE, Said, fit};
 pub use options::ServerOptions;
 pub(crate) use options::{Reached, Table, TlsMode};
 use pool::Pool;
@@ -23,6 +23,8 @@ pub(crate) use read::{Read, caught};
 #[cfg(feature = "mysql")]
 pub(crate) use unsettled::OnItsWay;
 pub(crate) use unsettled::Unsettled;
+
+use crate::rows::SENT;
 
 /// A statement whose table names are filled in.
 pub(crate) type Statement = Arc<str>;
@@ -139,6 +141,7 @@ where
         if let Some((begin, _)) = &self.transaction {
             connection.execute(sqlx::raw_sql(AssertSqlSafe(Arc::clone(begin)))).await?;
         }
+        tracing::trace!(target: SENT, statement = &**statement);
         let query = sqlx::query_with(AssertSqlSafe(Arc::clone(statement)), arguments);
         let query = query.persistent(self.transaction.is_none());
         let (mut rows, mut result) = (Vec::new(), <D::Database as Database>::QueryResult::default());

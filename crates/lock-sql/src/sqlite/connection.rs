@@ -186,7 +186,11 @@ async fn make_tables(connection: &mut SqliteConnection, path: &Path) -> Result<(
         )),
         _ => Err(Error::new(
             ErrorKind::Refused,
-            format!("the file {} has a table oarlock_meta of another shape; name another file", path.display()),
+            format!(
+                "the file {} has a table oarlock_meta of another shape; \
+                 remove it while no program uses it, or name another file",
+                path.display()
+            ),
         )),
     }
 }

@@ -56,7 +56,11 @@ impl Code {
     fn explain(self) -> (ErrorKind, &'static str) {
         use ErrorKind::{Refused, Unavailable, Unknown};
         match self {
-            Self::Shape => (Refused, "has tables of another shape than this version's; name another file"),
+            Self::Shape => (
+                Refused,
+                "has tables of another shape than this version's; \
+                 remove it while no program uses it, or name another file",
+            ),
             Self::Rights => (Refused, "may not be used; check its owner and mode"),
             Self::Busy => (
                 Unavailable,
