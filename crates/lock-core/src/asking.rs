@@ -48,7 +48,8 @@ impl Asking {
         Self { request, pending, permit }
     }
 
-    /// Waits for the answer. Dropped before that, the next task in line goes on with it; if there is none, it is undone.
+    /// Waits for the answer. Dropped before that, the next task in line goes on with it; if there is none, it is
+    /// undone.
     pub(crate) async fn answer(
         self,
         deadline: Option<Instant>,
@@ -145,8 +146,8 @@ impl Drop for PassOn<'_> {
     }
 }
 
-/// A claim about which the store may have heard. Armed before the first byte leaves: dropped while it is, it goes to the
-/// janitor.
+/// A claim about which the store may have heard. Armed before the first byte leaves: dropped while it is, it goes to
+/// the janitor.
 struct Pending {
     core: Arc<Core>,
     claim: Claim,
