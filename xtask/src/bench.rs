@@ -11,7 +11,8 @@ use crate::test::{cargo, set_up};
 /// What to measure.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Measures only what has one of these words in its name, such as `redis` or `uncontended`, again; the rest of the page stays.
+    /// Measures only what has one of these words in its name, such as `redis` or `uncontended`, again; the rest of the
+    /// page stays.
     words: Vec<String>,
     /// The page.
     #[arg(long, default_value = "docs/performance.md")]

@@ -1,5 +1,5 @@
-//! `cargo xtask compare`: `oarlock compare` on every store that can be started here, each with its files on a real disk, and
-//! saving what it grants before it answers.
+//! `cargo xtask compare`: `oarlock compare` on every store that can be started here, each with its files on a real
+//! disk, and saving what it grants before it answers.
 
 use std::any::Any;
 use std::fs;

@@ -1,5 +1,6 @@
-//! `cargo xtask guarantees`: makes `docs/guarantees.md` of `docs/guarantees.in.md`, whose links name tests and cases, and of what
-//! tortures came to. A link to what does not exist, or to a case that the backend does not pass, is an error.
+//! `cargo xtask guarantees`: makes `docs/guarantees.md` of `docs/guarantees.in.md`, whose links name tests and cases,
+//! and of what tortures came to. A link to what does not exist, or to a case that the backend does not pass, is an
+//! error.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,5 +1,5 @@
-//! The developer's commands: `cargo xtask setup`, `cargo xtask test`, `cargo xtask torture BACKEND`, `cargo xtask compare`,
-//! `cargo xtask bench`, `cargo xtask guarantees`.
+//! The developer's commands: `cargo xtask setup`, `cargo xtask test`, `cargo xtask torture BACKEND`,
+//! `cargo xtask compare`, `cargo xtask bench`, `cargo xtask guarantees`.
 #![forbid(unsafe_code)]
 
 mod bench;

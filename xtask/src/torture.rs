@@ -1,5 +1,5 @@
-//! `cargo xtask torture BACKEND`: worker processes, random blows at them, their networks and the server, and the oracle over
-//! what they logged.
+//! `cargo xtask torture BACKEND`: worker processes, random blows at them, their networks and the server, and the oracle
+//! over what they logged.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -23,8 +23,9 @@ const CRASHES: u32 = 60;
 /// What to torture, and how.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The backend on a store made for this: `sqlite`, `postgres`, `mysql`, `redis`, `redis-forgetful`, which keeps nothing on disk, or
-    /// `zookeeper` or `etcd`, three of them; or the URL of a store, of which only the clients are struck.
+    /// The backend on a store made for this: `sqlite`, `postgres`, `mysql`, `redis`, `redis-forgetful`, which keeps
+    /// nothing on disk, or `zookeeper` or `etcd`, three of them; or the URL of a store, of which only the clients are
+    /// struck.
     backend: String,
     /// For how long.
     #[arg(long, default_value_t = 1.0)]

@@ -1,5 +1,6 @@
-//! `cargo bench -p lock-bench --bench locks`: every bar in one run, or those whose name has a word in it that is given after
-//! `--`. Ends with an error if one is missed. `--record FILE` adds what was found to a file, `--page FILE` writes all that is in it.
+//! `cargo bench -p lock-bench --bench locks`: every bar in one run, or those whose name has a word in it that is given
+//! after `--`. Ends with an error if one is missed. `--record FILE` adds what was found to a file, `--page FILE` writes
+//! all that is in it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! Every lock beside every other one: ours over each store, and those of other crates and programs over the same servers. No
-//! bars, since it shows what each costs; the bars are ratios within one store.
+//! Every lock beside every other one: ours over each store, and those of other crates and programs over the same
+//! servers. No bars, since it shows what each costs; the bars are ratios within one store.
 
 use std::path::Path;
 use std::time::Duration;

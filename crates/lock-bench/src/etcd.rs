@@ -1,5 +1,5 @@
-//! etcd: a lock's two requests against a bare create-transaction and delete-transaction by the same client crate; and eight
-//! processes on one name against the server's own lock service, and against `flock`.
+//! etcd: a lock's two requests against a bare create-transaction and delete-transaction by the same client crate; and
+//! eight processes on one name against the server's own lock service, and against `flock`.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Oarlock's benchmarks: each figure is a ratio against a bare operation or a peer, measured in turns within one run, so
-//! that a machine that is slow, or slower for a while, is slow for both.
+//! Oarlock's benchmarks: each figure is a ratio against a bare operation or a peer, measured in turns within one run,
+//! so that a machine that is slow, or slower for a while, is slow for both.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -59,8 +59,8 @@ async fn middle(during: Duration, mut cycle: impl AsyncFnMut()) -> f64 {
     times.select_nth_unstable(at).1.as_secs_f64()
 }
 
-/// The median times in seconds of two cycles that take turns for this long, one of each at a time, so that both meet the same
-/// disk: its speed changes from one second to the next. Both are warmed up first.
+/// The median times in seconds of two cycles that take turns for this long, one of each at a time, so that both meet
+/// the same disk: its speed changes from one second to the next. Both are warmed up first.
 pub async fn interleaved(during: Duration, mut a: impl AsyncFnMut(), mut b: impl AsyncFnMut()) -> [f64; 2] {
     for _ in 0..20 {
         a().await;

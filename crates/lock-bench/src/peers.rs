@@ -124,7 +124,8 @@ impl Peer for Rslock {
     }
 }
 
-/// The crate `distributed-lock` over Redis, as it comes, but that we ask again and again: its waiting with a time-out does not wait.
+/// The crate `distributed-lock` over Redis, as it comes, but that we ask again and again: its waiting with a time-out
+/// does not wait.
 pub(crate) struct Polled {
     lock: RedisDistributedLock,
     held: Option<RedisLockHandle>,

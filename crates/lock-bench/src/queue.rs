@@ -1,5 +1,5 @@
-//! The queue in the process, over Redis: tasks that want one name, against `tokio::sync::Mutex` and against a bare baton
-//! that passes from task to task while one lock in the store is kept.
+//! The queue in the process, over Redis: tasks that want one name, against `tokio::sync::Mutex` and against a bare
+//! baton that passes from task to task while one lock in the store is kept.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -96,7 +96,8 @@ pub async fn many_names(rounds: usize, each: Duration) -> Figure {
     Figure::at_least("redis: 64 names, rate / without the queue", ratios, 0.97)
 }
 
-/// How long another process waits for the lock while 64 tasks of this one pass it round: by default 10 ms for each grant.
+/// How long another process waits for the lock while 64 tasks of this one pass it round: by default 10 ms for each
+/// grant.
 pub async fn another_process(rounds: usize, each: Duration) -> Figure {
     let server = RedisServer::start();
     let locks = connect(&server).await;

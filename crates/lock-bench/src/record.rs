@@ -26,7 +26,8 @@ pub(crate) struct Found {
 }
 
 impl Record {
-    /// Goes on with what is in this file, if it is there; without one, nothing is kept. All that is known is written as a page too.
+    /// Goes on with what is in this file, if it is there; without one, nothing is kept. All that is known is written as
+    /// a page too.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Redis: without contention a lock's two scripts against a bare `SET NX PX` and a compare-and-delete script by the same
-//! client crate, on the same server; and eight processes against a baton, `rslock` and `flock`.
+//! Redis: without contention a lock's two scripts against a bare `SET NX PX` and a compare-and-delete script by the
+//! same client crate, on the same server; and eight processes against a baton, `rslock` and `flock`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

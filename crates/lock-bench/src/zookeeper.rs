@@ -1,5 +1,5 @@
-//! ZooKeeper: a lock against a bare node, made and deleted by the same client crate; and eight processes on one name against
-//! that crate's own recipe, Curator's, and `flock`.
+//! ZooKeeper: a lock against a bare node, made and deleted by the same client crate; and eight processes on one name
+//! against that crate's own recipe, Curator's, and `flock`.
 
 use std::path::Path;
 use std::process::Command;

@@ -48,7 +48,8 @@ impl Asking {
         Self { request, pending, permit }
     }
 
-    /// Waits for the answer. Dropped before that, the next task in line goes on with it; if there is none, it is undone.
+    /// Waits for the answer. Dropped before that, the next task in line goes on with it; if there is none, it is
+    /// undone.
     pub(crate) async fn answer(
         self,
         core: &Arc<Core>,

@@ -27,9 +27,10 @@ use crate::{Claim, Clock, Instant, LockName, OwnerId, Result, StoreToken};
 /// 4. **The store decides who holds, by the store's clock.** No wall clock of the client takes part in a decision.
 /// 5. **`valid_until` counts from the moment a request was sent that the store then confirmed by a committed write**:
 ///    never from a reply's or a message's arrival, and never from a ping, a keep-alive's answer or a read, all of which
-///    stores were seen to answer after the lock had gone. It uses the lease that the store granted, not the one asked for.
-/// 6. **Tokens rise.** Over release, expiry, crash, eviction, restart and clean-up, a later grant of a name has a higher
-///    token.
+///    stores were seen to answer after the lock had gone. It uses the lease that the store granted, not the one asked
+///    for.
+/// 6. **Tokens rise.** Over release, expiry, crash, eviction, restart and clean-up, a later grant of a name has a
+///    higher token.
 /// 7. **Busy is not an error, an error is not busy.** A dead server, a wrong password and a full disk are errors with
 ///    their source inside.
 /// 8. **Every request is bounded in time.** A server that accepts and never answers costs a bounded wait and yields an
@@ -151,8 +152,8 @@ pub enum Notice {
     NotHeld(OwnerId),
     /// The connection over which the owner's lease is renewed broke.
     AtRisk(OwnerId),
-    /// Something happened by which the store may have lost holds, a restart perhaps: the core renews all of them at once,
-    /// and so learns which are gone.
+    /// Something happened by which the store may have lost holds, a restart perhaps: the core renews all of them at
+    /// once, and so learns which are gone.
     Doubt,
 }
 

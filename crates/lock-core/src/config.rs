@@ -22,8 +22,8 @@ use crate::options::LockOptions;
 use crate::registry::Target;
 use crate::{BackendUrl, Capabilities, DistributedLock, Error, ErrorKind, Locks, Params, Result, Scope};
 
-/// The settings that are the same for every backend. Each may stand in a TOML file, behind the `?` of the URL, or in the
-/// environment as `OARLOCK_` and its name in capitals.
+/// The settings that are the same for every backend. Each may stand in a TOML file, behind the `?` of the URL, or in
+/// the environment as `OARLOCK_` and its name in capitals.
 pub(crate) const SETTINGS: [&str; 9] =
     ["lease", "wait", "max_hold", "fair", "hand_overs", "hand_over_for", "prefix", "label", "require"];
 
@@ -214,7 +214,8 @@ fn duration(key: &str, value: &str) -> Result<Duration> {
     humantime::parse_duration(value).map_err(|error| Error::new(ErrorKind::Invalid, wrong(error)))
 }
 
-/// What an application needs of its backend: `require = ["fencing", "fair"]` refuses at the start one that cannot do it.
+/// What an application needs of its backend: `require = ["fencing", "fair"]` refuses at the start one that cannot do
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Requirement {

@@ -15,9 +15,9 @@ use crate::{Lease, Result, Unlocked};
 /// A lock that is held. Everything one can ask about the hold is on [`Lease`], to which this derefs.
 ///
 /// Dropping the guard hands the release to a background task: it neither blocks nor panics, on any thread, with or
-/// without a runtime. [`LockGuard::unlock`] is better where the answer matters: it says whether the lock was held to the
-/// end. A process that ends right after a drop should await [`Locks::shutdown`](crate::Locks::shutdown), else the lock
-/// is free only when its lease is over.
+/// without a runtime. [`LockGuard::unlock`] is better where the answer matters: it says whether the lock was held to
+/// the end. A process that ends right after a drop should await [`Locks::shutdown`](crate::Locks::shutdown), else the
+/// lock is free only when its lease is over.
 #[must_use = "the lock is released when its guard is dropped"]
 pub struct LockGuard {
     lease: Lease,
@@ -50,8 +50,8 @@ impl LockGuard {
     /// Runs `section` as long as the lock is held, and drops it at the loss.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lock was not held to the section's end. What the section did before may stand, and
-    /// may have overlapped with another holder unless the resource checks the fencing token.
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lock was not held to the section's end. What the section did
+    /// before may stand, and may have overlapped with another holder unless the resource checks the fencing token.
     ///
     /// # Cancel safety
     /// Dropping it drops the section; the lock stays held by the guard.
@@ -71,8 +71,8 @@ impl LockGuard {
     }
 
     /// Releases the lock, and tells whether it was held until now: [`Unlocked::NotHeld`] means that it was lost before.
-    /// A task of this process that waits for it has it next, without a request to the store; one of several guards of an
-    /// [`Owner`](crate::Owner) leaves it to the others.
+    /// A task of this process that waits for it has it next, without a request to the store; one of several guards of
+    /// an [`Owner`](crate::Owner) leaves it to the others.
     ///
     /// # Errors
     /// As the store says. The lock may still be held then; the release is repeated in the background until the store

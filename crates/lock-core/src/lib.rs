@@ -5,25 +5,25 @@
 //!
 //! # What a backend is
 //!
-//! A backend implements one trait, [`DistributedLock`]: how its store grants a lock, queues for it, renews and releases it.
-//! It has no guard, no renewal timer and no retry of an acquisition: those are here, once for all. What the core relies on is
-//! [the contract](DistributedLock#the-contract) on the trait, eight rules; the suite in `conformance-tests` holds a
-//! backend to them.
+//! A backend implements one trait, [`DistributedLock`]: how its store grants a lock, queues for it, renews and releases
+//! it. It has no guard, no renewal timer and no retry of an acquisition: those are here, once for all. What the core
+//! relies on is [the contract](DistributedLock#the-contract) on the trait, eight rules; the suite in
+//! `conformance-tests` holds a backend to them.
 //!
 //! # What the core does with it
 //!
 //! - Each acquisition has an owner of its own ([`OwnerId`], 128 random bits), drawn before the first byte leaves. So a
 //!   request that is repeated or comes late can neither release nor renew what a later acquisition holds.
-//! - A [`Mutex`] bounds the whole acquisition by its wait. Whatever ends it early, a dropped future, a deadline, an error
-//!   of kind [`Unknown`](ErrorKind::Unknown), is followed by an `unlock` of the same [`Claim`]: at once if the store
-//!   answers soon, else by the *janitor*, a task that repeats it until the store answers or the lease is over.
-//! - The *keeper*, another task, renews all leases in batches at a third of their time. A renewal that fails is repeated while the
-//!   lease runs. [`Renewal::NotHeld`] is a loss at once.
+//! - A [`Mutex`] bounds the whole acquisition by its wait. Whatever ends it early, a dropped future, a deadline, an
+//!   error of kind [`Unknown`](ErrorKind::Unknown), is followed by an `unlock` of the same [`Claim`]: at once if the
+//!   store answers soon, else by the *janitor*, a task that repeats it until the store answers or the lease is over.
+//! - The *keeper*, another task, renews all leases in batches at a third of their time. A renewal that fails is
+//!   repeated while the lease runs. [`Renewal::NotHeld`] is a loss at once.
 //! - A [`LockGuard`] is held until [`Grant::valid_until`] less a margin, a tenth of the lease but at most a second, for
 //!   clocks of different rate and for the time it takes to tell the holder. That is asked of the [`Clock`] at each
 //!   question, not told by a timer.
-//! - [`Error`]s get the operation, the backend and the lock's name here. A backend gives the [`ErrorKind`], a message with
-//!   the way out, and the source.
+//! - [`Error`]s get the operation, the backend and the lock's name here. A backend gives the [`ErrorKind`], a message
+//!   with the way out, and the source.
 //!
 //! # How to write one
 //!

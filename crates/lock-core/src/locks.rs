@@ -236,8 +236,8 @@ impl Locks {
         answer.map_err(|error| self.core.context(error, "list", None))
     }
 
-    /// Ends the hold on a lock by force, whoever's it is, and answers whose it was. The owner learns of it as a loss, at
-    /// its next renewal at the latest; until then two may believe that they hold the lock.
+    /// Ends the hold on a lock by force, whoever's it is, and answers whose it was. The owner learns of it as a loss,
+    /// at its next renewal at the latest; until then two may believe that they hold the lock.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] for what cannot be a name; else as the store says.
@@ -355,8 +355,8 @@ impl LocksBuilder {
     /// Checks the choices.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] naming the option that is out of bounds; [`ErrorKind::Unsupported`] where the store cannot
-    /// do it.
+    /// [`ErrorKind::Invalid`] naming the option that is out of bounds; [`ErrorKind::Unsupported`] where the store
+    /// cannot do it.
     pub fn build(self) -> Result<Locks> {
         self.options.check(&self.backend.capabilities())?;
         let identity = Identity::new(&self.label.unwrap_or_else(Identity::default_label))?;

@@ -1,5 +1,5 @@
-//! The in-memory backend, `memory:`: exact, first come, first served, and scriptable, so that an application's own tests
-//! can make it stall, fail, lose a lock or move its time.
+//! The in-memory backend, `memory:`: exact, first come, first served, and scriptable, so that an application's own
+//! tests can make it stall, fail, lose a lock or move its time.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
@@ -33,7 +33,8 @@ use crate::{
     LockStatus, Page, Renewal, Result, Scope, SystemClock, Unlocked,
 };
 
-/// One client of an in-memory store. A clone is the same client; [`MemoryLock::client`] is another one of the same store.
+/// One client of an in-memory store. A clone is the same client; [`MemoryLock::client`] is another one of the same
+/// store.
 #[derive(Clone, Debug)]
 pub struct MemoryLock {
     store: Arc<Store>,

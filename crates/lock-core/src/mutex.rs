@@ -32,8 +32,9 @@ pub(crate) const FAREWELL: Duration = Duration::from_millis(100);
 /// lock waits like any other.
 ///
 /// Tasks of one process that use the same [`Locks`](crate::Locks) or its clones wait in a queue in the process, first
-/// come, first served; one of them asks the store. A lock that is released passes to the next of them without a request,
-/// as often and as long as [`Mutex::hand_overs`] and [`Mutex::hand_over_for`] let it, then it goes back to the store.
+/// come, first served; one of them asks the store. A lock that is released passes to the next of them without a
+/// request, as often and as long as [`Mutex::hand_overs`] and [`Mutex::hand_over_for`] let it, then it goes back to the
+/// store.
 #[derive(Clone)]
 pub struct Mutex {
     core: Arc<Core>,
@@ -124,7 +125,8 @@ impl Mutex {
         }
     }
 
-    /// Takes the lock now or not at all: `None` means that it is held by another, or waited for where the store is fair.
+    /// Takes the lock now or not at all: `None` means that it is held by another, or waited for where the store is
+    /// fair.
     ///
     /// # Errors
     /// As [`Mutex::lock`]. [`Mutex::wait`] bounds it too, without one the store's own bound on requests does.

@@ -8,8 +8,8 @@ use crate::{Error, ErrorKind, Result};
 
 /// The name of a lock: 1 to 512 bytes of UTF-8 without control characters.
 ///
-/// Names are compared byte by byte: `Job`, `job` and `Jöb` in its two Unicode forms are different locks on every backend.
-/// Nothing in a name has a meaning, `/` and `..` included. Cloning is cheap.
+/// Names are compared byte by byte: `Job`, `job` and `Jöb` in its two Unicode forms are different locks on every
+/// backend. Nothing in a name has a meaning, `/` and `..` included. Cloning is cheap.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockName(Arc<str>);
 

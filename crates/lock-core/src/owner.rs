@@ -6,8 +6,8 @@ use std::sync::Arc;
 /// without a request, with the same fencing token. It is released when the last of the guards goes.
 ///
 /// Tasks are not threads, so re-entrancy is never guessed: hand the owner to whoever may come in again. A clone is the
-/// same owner. An owner means something inside its process only, to the [`Locks`](crate::Locks) that it is used with and
-/// their clones.
+/// same owner. An owner means something inside its process only, to the [`Locks`](crate::Locks) that it is used with
+/// and their clones.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {

@@ -1,8 +1,8 @@
 //! The queue in the process: tasks that want one name stand in line here, first come first served. One of them asks the
 //! store; what it got passes from task to task without a request, for a bounded time.
 //!
-//! Who no longer waits leaves the line at once, and whatever is sent to a waiter gives itself back when it is dropped: so a
-//! waiter may be cancelled at any moment. Nothing is sent or dropped while the queue is locked.
+//! Who no longer waits leaves the line at once, and whatever is sent to a waiter gives itself back when it is dropped:
+//! so a waiter may be cancelled at any moment. Nothing is sent or dropped while the queue is locked.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;

@@ -36,11 +36,12 @@ pub trait BackendFactory: fmt::Debug + Send + Sync + 'static {
     /// store says.
     async fn connect(&self, target: Target) -> Result<Arc<dyn DistributedLock>>;
 
-    /// The script that makes what the store has to have beforehand, for operators who give their programs no right to make
-    /// it. Asks no store.
+    /// The script that makes what the store has to have beforehand, for operators who give their programs no right to
+    /// make it. Asks no store.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for a wrong URL or setting, [`ErrorKind::Unsupported`] if the store needs nothing beforehand.
+    /// [`ErrorKind::Invalid`] for a wrong URL or setting, [`ErrorKind::Unsupported`] if the store needs nothing
+    /// beforehand.
     fn schema(&self, target: Target) -> Result<String> {
         let message = format!("a store of {:?} needs nothing made beforehand", target.url.scheme());
         Err(Error::new(ErrorKind::Unsupported, message))
@@ -103,8 +104,8 @@ impl Registry {
     /// The script that makes what the store has to have beforehand: see [`BackendFactory::schema`].
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the backend is not built in, or needs nothing beforehand; [`ErrorKind::Invalid`] for a
-    /// wrong setting.
+    /// [`ErrorKind::Unsupported`] if the backend is not built in, or needs nothing beforehand; [`ErrorKind::Invalid`]
+    /// for a wrong setting.
     pub fn schema(&self, config: Config) -> Result<String> {
         let (_, target) = config.into_parts()?;
         let factory = self.factory(&target)?;

@@ -85,7 +85,8 @@ impl fmt::Debug for FencingToken {
     }
 }
 
-/// What a protected resource does with tokens, in one value: it lets a token pass that is not older than any it has seen.
+/// What a protected resource does with tokens, in one value: it lets a token pass that is not older than any it has
+/// seen.
 ///
 /// Reads must present the token too: a writer that read under a newer token must not be overtaken by an older one.
 /// A resource that outlives the process keeps the highest token with its data, compared and written in one step.

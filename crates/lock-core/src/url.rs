@@ -101,8 +101,8 @@ impl fmt::Display for BackendUrl {
     }
 }
 
-/// Leaves out whatever may be a password, also in what is not a URL: somebody may have forgotten to encode a `/`, an `@`
-/// or a `?` in it.
+/// Leaves out whatever may be a password, also in what is not a URL: somebody may have forgotten to encode a `/`, an
+/// `@` or a `?` in it.
 fn without_password(scheme: &str, rest: &str) -> String {
     let Some(server) = rest.strip_prefix("//") else {
         // Where there is no server there is no password, and an `@` is a part of a path.

@@ -127,8 +127,8 @@ impl Shared {
         }
     }
 
-    /// A place was refused: because it is there already, with this create revision, or because the session is not what we took
-    /// it for.
+    /// A place was refused: because it is there already, with this create revision, or because the session is not what
+    /// we took it for.
     fn was_there(&self, session: &Session, answer: &TxnResponse) -> Result<Option<i64>> {
         if !session.saw_beacon(answer)? {
             self.lose(session);
@@ -143,9 +143,10 @@ impl Shared {
         Ok(ahead.map_or(Turn::Gone, |ahead| behind(own, ahead.into_iter().next())))
     }
 
-    /// The same, now that the end of the key ahead was heard of, and by the member's own word if that will do: the leader answers
-    /// only after the write that it is at. Who is ahead is never put there later, so that nobody being ahead stays true, however
-    /// old the answer. Else it has to be no older than what was heard of before it was asked for.
+    /// The same, now that the end of the key ahead was heard of, and by the member's own word if that will do: the
+    /// leader answers only after the write that it is at. Who is ahead is never put there later, so that nobody being
+    /// ahead stays true, however old the answer. Else it has to be no older than what was heard of before it was asked
+    /// for.
     async fn next_turn(&self, spot: &Spot<'_>, own: i64, session: &Session, place: &Place, since: i64) -> Result<Turn> {
         let (at, ahead) = self.look(spot, own, session, true).await?;
         match ahead {

@@ -1,5 +1,5 @@
-//! The connection: to one member at a time, shared by all requests, each bounded in time. When a member does not answer, the
-//! next one is asked.
+//! The connection: to one member at a time, shared by all requests, each bounded in time. When a member does not
+//! answer, the next one is asked.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

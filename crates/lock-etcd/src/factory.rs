@@ -24,7 +24,8 @@ const PORT: u16 = 2379;
 /// What a URL looks like.
 const EXAMPLE: &str = "etcd://user:password@h1:2379,h2:2379";
 
-/// How often a silent connection is asked whether it lives (the server allows no more), and how long it may take to answer.
+/// How often a silent connection is asked whether it lives (the server allows no more), and how long it may take to
+/// answer.
 const PINGS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3));
 
 /// What can be chosen when connecting.
@@ -50,8 +51,8 @@ impl fmt::Debug for EtcdOptions {
 }
 
 impl EtcdOptions {
-    /// The cluster of `etcd://user:password@host:port,host:port`, with the prefix `oarlock`. User, password and ports may
-    /// be left out; `etcds://` is the same over TLS.
+    /// The cluster of `etcd://user:password@host:port,host:port`, with the prefix `oarlock`. User, password and ports
+    /// may be left out; `etcds://` is the same over TLS.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] if it is no such URL, or has parameters.
@@ -106,19 +107,20 @@ impl EtcdOptions {
         self
     }
 
-    /// The clock that [`Grant::valid_until`](lock_core::Grant::valid_until) is counted on. Leases always go by the servers'.
+    /// The clock that [`Grant::valid_until`](lock_core::Grant::valid_until) is counted on. Leases always go by the
+    /// servers'.
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Connects, in bounded time, and logs a warning if the member that it reached has known bugs about leases. It must be
-    /// called, and the lock be used, within a tokio runtime that has I/O and time enabled.
+    /// Connects, in bounded time, and logs a warning if the member that it reached has known bugs about leases. It must
+    /// be called, and the lock be used, within a tokio runtime that has I/O and time enabled.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for a prefix, a time-out or a file that cannot be, [`ErrorKind::Unavailable`] if no member can
-    /// be reached, [`ErrorKind::Refused`] for a wrong user or password or missing rights, [`ErrorKind::Unsupported`] for TLS
-    /// without the cargo feature `tls`.
+    /// [`ErrorKind::Invalid`] for a prefix, a time-out or a file that cannot be, [`ErrorKind::Unavailable`] if no
+    /// member can be reached, [`ErrorKind::Refused`] for a wrong user or password or missing rights,
+    /// [`ErrorKind::Unsupported`] for TLS without the cargo feature `tls`.
     ///
     /// # Cancel safety
     /// Nothing is held yet.
@@ -202,8 +204,8 @@ impl EtcdLock {
 
 /// Connects to `etcd://user:password@host:port,host:port`, and with the cargo feature `tls` to `etcds://…`.
 ///
-/// Its own settings are `timeout`, see [`EtcdOptions::timeout`]; `user` and `password`, which go before what the URL says; and for
-/// TLS `ca`, `cert` and `key`, the names of files.
+/// Its own settings are `timeout`, see [`EtcdOptions::timeout`]; `user` and `password`, which go before what the URL
+/// says; and for TLS `ca`, `cert` and `key`, the names of files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EtcdFactory;
 

@@ -1,8 +1,8 @@
 //! Which keys a lock has: those directly under its name, one for each claim.
 //!
-//! `etcdctl lock` and Go's `concurrency.Mutex` take whatever begins with `name/` for the line of `name`. So a `/` inside
-//! a name is written `%2F`, and a `%` as `%25`: then no lock lies under another. A `%` before anything else is in no name,
-//! and begins the keys that are not a lock's.
+//! `etcdctl lock` and Go's `concurrency.Mutex` take whatever begins with `name/` for the line of `name`. So a `/`
+//! inside a name is written `%2F`, and a `%` as `%25`: then no lock lies under another. A `%` before anything else is
+//! in no name, and begins the keys that are not a lock's.
 
 use lock_core::{Claim, Error, ErrorKind, LockName, Result};
 

@@ -1,9 +1,9 @@
-//! What this client has in the store: the keys of its claims, and the keys that they wait for. The watch says which of them
-//! are gone, and this says whom that concerns.
+//! What this client has in the store: the keys of its claims, and the keys that they wait for. The watch says which of
+//! them are gone, and this says whom that concerns.
 //!
 //! A deletion may be heard of before the answer that says whom one waits for. So whoever asks that is known from before
-//! the request until the answer, and what is deleted in the line meanwhile is kept for it. What was heard of before is in
-//! answers that are no older.
+//! the request until the answer, and what is deleted in the line meanwhile is kept for it. What was heard of before is
+//! in answers that are no older.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

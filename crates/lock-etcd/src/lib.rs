@@ -59,8 +59,8 @@ use sessions::Sessions;
 
 /// Locks in one etcd cluster.
 ///
-/// Waiters stand in line in the store, first come, first served. One watch per client tells them when it is their turn, and
-/// holders when they lose what they hold. Claims with leases of the same length share a lease of the store.
+/// Waiters stand in line in the store, first come, first served. One watch per client tells them when it is their turn,
+/// and holders when they lose what they hold. Claims with leases of the same length share a lease of the store.
 #[derive(Clone)]
 pub struct EtcdLock {
     shared: Arc<Shared>,

@@ -39,8 +39,8 @@ impl Shared {
         Ok(if answer.deleted() > 0 { Unlocked::Released } else { Unlocked::NotHeld })
     }
 
-    /// The answer to an earlier release was lost. If the key is gone while its lease lives, that release was done. (If somebody
-    /// evicted it just then, nothing tells.)
+    /// The answer to an earlier release was lost. If the key is gone while its lease lives, that release was done. (If
+    /// somebody evicted it just then, nothing tells.)
     async fn delete_again(&self, key: &str, own: &Own, held: bool) -> Result<Unlocked> {
         let txn = Txn::new().and_then([get_key(&own.session.beacon), TxnOp::delete(key, None)]);
         let answer = transact(&self.connection, Again::Yes, txn).await.map_err(Error::from)?;

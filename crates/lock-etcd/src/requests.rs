@@ -27,7 +27,8 @@ pub(crate) fn take(spot: &Spot<'_>, session: &Session) -> Txn {
     ])
 }
 
-/// Puts the key at the end of the line, and answers the last two in line: itself and who is ahead. Else: the beacon, the own key.
+/// Puts the key at the end of the line, and answers the last two in line: itself and who is ahead. Else: the beacon,
+/// the own key.
 pub(crate) fn join(spot: &Spot<'_>, session: &Session) -> Txn {
     let last_two = GetOptions::new().with_range(end_of(spot.line)).with_keys_only().with_limit(2);
     let last_two = last_two.with_sort(SortTarget::Create, SortOrder::Descend);
@@ -37,8 +38,8 @@ pub(crate) fn join(spot: &Spot<'_>, session: &Session) -> Txn {
         .or_else([get_key(&session.beacon), get_key(spot.key)])
 }
 
-/// If the key is what it was and hangs on the lease: the two ahead of it, the nearest first. A member may answer by itself, from
-/// what it has, or else asks the leader first.
+/// If the key is what it was and hangs on the lease: the two ahead of it, the nearest first. A member may answer by
+/// itself, from what it has, or else asks the leader first.
 pub(crate) fn look(spot: &Spot<'_>, revision: i64, session: &Session, by_itself: bool) -> Txn {
     let ahead = GetOptions::new().with_range(end_of(spot.line)).with_keys_only().with_limit(2);
     let ahead = ahead.with_max_create_revision(revision - 1).with_sort(SortTarget::Create, SortOrder::Descend);
@@ -51,8 +52,8 @@ pub(crate) fn look(spot: &Spot<'_>, revision: i64, session: &Session, by_itself:
         .and_then([TxnOp::get(spot.line, Some(ahead))])
 }
 
-/// Deletes keys and answers who was first in their lines before. With a session at this epoch, it raises that in the same step; if the
-/// epoch is another one, it answers the beacon, and has not deleted.
+/// Deletes keys and answers who was first in their lines before. With a session at this epoch, it raises that in the
+/// same step; if the epoch is another one, it answers the beacon, and has not deleted.
 pub(crate) fn leave(some: &[(String, String)], session: Option<(&Session, u64)>) -> Txn {
     let looks = some.iter().map(|(_, line)| first(line));
     let all = looks.chain(some.iter().map(|(key, _)| TxnOp::delete(key.as_str(), None)));

@@ -3,8 +3,8 @@
 //! The store answers a keep-alive from memory, and was seen to do so for seconds after the lease had gone. So it counts
 //! only when a write that demands the beacon, which hangs on the lease, was committed after it, under the same leader.
 //!
-//! The beacon's value is a number, the *epoch*. Every request that puts a key demands the present one. To raise it makes void
-//! whatever is still on its way.
+//! The beacon's value is a number, the *epoch*. Every request that puts a key demands the present one. To raise it
+//! makes void whatever is still on its way.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -238,7 +238,8 @@ impl Session {
         Ok((answer.ttl() > 0).then(|| (sent, seconds_of(answer.ttl()), term)))
     }
 
-    /// The write that proves it. It deletes what is not there: that is committed like any other, also when the store is full.
+    /// The write that proves it. It deletes what is not there: that is committed like any other, also when the store is
+    /// full.
     async fn confirm(&self, connection: &Connection, term: u64, keys: &[String]) -> Result<Confirmed> {
         let write = TxnOp::delete(format!("{}/", self.beacon), None);
         let looks = keys.iter().map(|key| get_key(key));

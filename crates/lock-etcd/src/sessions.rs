@@ -39,8 +39,8 @@ struct Slot {
     opening: Option<(AbortHandle, Opening)>,
 }
 
-/// A task that makes or renews a session. All who need one wait for the same: it goes on when they are gone, and none of them
-/// waits for the failures of others one after the other.
+/// A task that makes or renews a session. All who need one wait for the same: it goes on when they are gone, and none
+/// of them waits for the failures of others one after the other.
 type Opening = future::Shared<BoxFuture<'static, Result<Arc<Session>, Arc<Error>>>>;
 
 impl Sessions {

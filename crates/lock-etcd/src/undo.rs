@@ -1,7 +1,7 @@
 //! The undoing of claims of which nobody knows what the store has of them.
 //!
-//! Each raises the session's epoch, so that two at once would only be in each other's way. So there is one request at a time, for
-//! all that wait for it.
+//! Each raises the session's epoch, so that two at once would only be in each other's way. So there is one request at a
+//! time, for all that wait for it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -85,7 +85,8 @@ pub(crate) async fn undo_all(
         let answer = transact(connection, Again::No, leave(some, at)).await.map_err(Error::from)?;
         if let Some((open, epoch)) = at {
             if !answer.succeeded() {
-                // An earlier answer was lost. Or there is no beacon: then nothing is done any more that is still on its way.
+                // An earlier answer was lost. Or there is no beacon: then nothing is done any more that is still on its
+                // way.
                 session = open.saw_beacon(&answer)?.then_some(open);
                 continue;
             }

@@ -1,5 +1,5 @@
-//! What has to be done in time without anybody asking: leases are renewed for those who wait, and claims end that nobody
-//! renews.
+//! What has to be done in time without anybody asking: leases are renewed for those who wait, and claims end that
+//! nobody renews.
 
 use std::sync::Arc;
 use std::time::Duration;

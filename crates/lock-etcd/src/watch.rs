@@ -1,5 +1,5 @@
-//! The watch: one stream per client, opened beforehand and kept, over all keys of the prefix. A stream that is opened for a key
-//! that is there already is served only every 100 ms.
+//! The watch: one stream per client, opened beforehand and kept, over all keys of the prefix. A stream that is opened
+//! for a key that is there already is served only every 100 ms.
 //!
 //! However it ends, by a lost connection, a compaction or a cancellation, the next one begins in the same way: with the
 //! present revision, and with a look at every key whose end matters. So there is no gap.

@@ -100,7 +100,8 @@ async fn an_eviction_is_told_at_once() {
     drop(soon("the lock", locks.mutex("x").lock()).await.unwrap());
 }
 
-/// 72. The leader is killed: nothing is lost, and as soon as another leads, holders are confirmed, and others get their locks.
+/// 72. The leader is killed: nothing is lost, and as soon as another leads, holders are confirmed, and others get their
+/// locks.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_leader_is_killed() {
     let mut cluster = EtcdCluster::start(3);
@@ -155,8 +156,8 @@ async fn a_paused_member_is_left() {
     assert_eq!(released, Unlocked::Released);
 }
 
-/// 74. While one waits, the store is compacted and defragmented, and connections are reset, so that no watch can go on where it
-/// was: it is served all the same, also if the lock came free while nobody could hear of it.
+/// 74. While one waits, the store is compacted and defragmented, and connections are reset, so that no watch can go on
+/// where it was: it is served all the same, also if the lock came free while nobody could hear of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_is_resumed_over_a_compaction() {
     let cluster = EtcdCluster::start(1);
@@ -266,7 +267,8 @@ async fn a_waiter_that_lost_its_place_enters_anew() {
     soon("its turn", waiting).await.unwrap().unwrap();
 }
 
-/// A key without a lease in the line: a waiter behind it is told, and leaves nothing; `doctor` names it, and `evict` removes it.
+/// A key without a lease in the line: a waiter behind it is told, and leaves nothing; `doctor` names it, and `evict`
+/// removes it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stray_key_is_named_and_not_obeyed() {
     let cluster = EtcdCluster::start(1);

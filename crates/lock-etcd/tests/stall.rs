@@ -13,9 +13,9 @@ use test_servers::EtcdCluster;
 /// For what needs no lease's end.
 const BOUND: Duration = Duration::from_secs(20);
 
-/// A holder that talks to the leader, and one who waits through another member. Whoever gets the lock, the holder does not believe
-/// in it then; unless the version is one of those that end leases that were just prolonged, which `doctor` names. Then the holder is
-/// told at once, and the token tells them apart.
+/// A holder that talks to the leader, and one who waits through another member. Whoever gets the lock, the holder does
+/// not believe in it then; unless the version is one of those that end leases that were just prolonged, which `doctor`
+/// names. Then the holder is told at once, and the token tells them apart.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_whose_disk_stalls() {
     const LEASE: Duration = Duration::from_secs(3);

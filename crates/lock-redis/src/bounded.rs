@@ -1,5 +1,5 @@
-//! A bound on the length of an answer. The client library keeps what has come of one until it is whole, however long the server
-//! says that it will be.
+//! A bound on the length of an answer. The client library keeps what has come of one until it is whole, however long
+//! the server says that it will be.
 
 use std::io;
 use std::pin::Pin;

@@ -1,6 +1,7 @@
 //! A cluster: which of its primaries has a slot, and a connection to each. See the "Redis cluster specification".
 //!
-//! The nodes say who has what; they are asked at the start, and when one answers that another has the slot or cannot be reached.
+//! The nodes say who has what; they are asked at the start, and when one answers that another has the slot or cannot be
+//! reached.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

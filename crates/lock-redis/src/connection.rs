@@ -1,4 +1,5 @@
-//! The connection: one for requests and messages alike, shared by all, bounded in time, and replaced when it is of no use.
+//! The connection: one for requests and messages alike, shared by all, bounded in time, and replaced when it is of no
+//! use.
 //!
 //! Requests over one connection are done in the order in which they were sent, also those whose future was dropped. So
 //! an `unlock` comes after whatever it undoes. To keep that over a replacement, the new connection first has the server
@@ -307,7 +308,8 @@ impl Connection {
                         client.waiters.granted(&String::from_utf8_lossy(message), client.clock.now());
                     }
                 }
-                // Whether we asked for that or not, nobody could reach us any more; and perhaps the server was restarted.
+                // Whether we asked for that or not, nobody could reach us any more; and perhaps the server was
+                // restarted.
                 PushKind::Disconnection | PushKind::Unsubscribe => client.give_up(&broken),
                 _ => {}
             }
@@ -330,8 +332,8 @@ impl Connection {
 }
 
 impl Link {
-    /// Ends when as many replicas as are asked for have what was answered over this connection. The key is one that may be
-    /// written.
+    /// Ends when as many replicas as are asked for have what was answered over this connection. The key is one that may
+    /// be written.
     ///
     /// # Errors
     /// As [`Replicas::confirm`].

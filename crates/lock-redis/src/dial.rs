@@ -18,8 +18,8 @@ use crate::tls::Tls;
 /// After so long without an answer to anything, the kernel takes a connection for dead.
 const DEAD: Duration = Duration::from_secs(10);
 
-/// Asks several at once, each in bounded time, and ends as soon as more than half have answered. With no answer at all it is an
-/// error: a refusal, if there was one, since that says more than that somebody cannot be reached.
+/// Asks several at once, each in bounded time, and ends as soon as more than half have answered. With no answer at all
+/// it is an error: a refusal, if there was one, since that says more than that somebody cannot be reached.
 pub(crate) async fn majority<T, F>(asked: impl Iterator<Item = F>, limit: Duration) -> Result<Vec<T>>
 where
     F: Future<Output = Result<T>>,

@@ -9,9 +9,10 @@ use crate::RedisOptions;
 
 /// Connects to the URLs of [`RedisOptions::new`].
 ///
-/// Its own settings are `timeout`, see [`RedisOptions::timeout`]; `replicas`, see [`RedisOptions::replicas`]; `user`, `password`
-/// and `db`, which go before what the URL says; `sentinel_user` and `sentinel_password`, see
-/// [`RedisOptions::sentinel_login`]; and with TLS `ca`, see [`RedisOptions::ca`], `cert` and `key`, see [`RedisOptions::client_certificate`].
+/// Its own settings are `timeout`, see [`RedisOptions::timeout`]; `replicas`, see [`RedisOptions::replicas`]; `user`,
+/// `password` and `db`, which go before what the URL says; `sentinel_user` and `sentinel_password`, see
+/// [`RedisOptions::sentinel_login`]; and with TLS `ca`, see [`RedisOptions::ca`], `cert` and `key`, see
+/// [`RedisOptions::client_certificate`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RedisFactory;
 

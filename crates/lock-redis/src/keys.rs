@@ -43,7 +43,8 @@ impl Keys {
 
     pub(crate) fn of(&self, name: &LockName) -> LockKeys {
         let lock = format!("{}{name}", self.prefix);
-        // A key with a part in braces hashes by that part, else as a whole; what has only half of them cannot be such a part.
+        // A key with a part in braces hashes by that part, else as a whole; what has only half of them cannot be such a
+        // part.
         let companion = |kind: &str| match tag(&lock) {
             Some(_) => format!("{OURS}{kind}:{lock}"),
             None if lock.contains('}') => format!("{OURS}{kind}-in:{{{}}}:{lock}", number_in(slot(&lock))),

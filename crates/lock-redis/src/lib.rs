@@ -1,7 +1,7 @@
 //! Oarlock's backend for Redis 6.2 and later, and Valkey: locks for every host that reaches the server.
 //!
-//! A lock is a plain string at `prefix:name` with its owner in it, set with `SET … NX PX` and deleted only by its owner.
-//! So it excludes, and is excluded by, any client that locks in this common way.
+//! A lock is a plain string at `prefix:name` with its owner in it, set with `SET … NX PX` and deleted only by its
+//! owner. So it excludes, and is excluded by, any client that locks in this common way.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -79,8 +79,9 @@ const ROUNDING: Duration = Duration::from_millis(1);
 /// Locks on a Redis or Valkey server, or on a cluster of them.
 ///
 /// Waiters stand in line on the server; a release hands the lock to the first who lives, and tells it by a message.
-/// Leases go by the server's clock. What the server forgets, by a restart without persistence or an eviction, is lost, and
-/// noticed at the next renewal. The end of the connection, which comes with a restart, has everything renewed at once.
+/// Leases go by the server's clock. What the server forgets, by a restart without persistence or an eviction, is lost,
+/// and noticed at the next renewal. The end of the connection, which comes with a restart, has everything renewed at
+/// once.
 #[derive(Clone)]
 pub struct RedisLock {
     servers: Arc<Servers>,

@@ -41,9 +41,9 @@ impl fmt::Debug for RedisOptions {
 }
 
 impl RedisOptions {
-    /// The server of `redis://user:password@host:port/database` or `unix:/path/to/socket`, or the primary that the sentinels of
-    /// `redis+sentinel://user:password@host1:port,host2:port/primary` name; with TLS `rediss…`. The prefix is `oarlock`. User,
-    /// password, ports and database may be left out.
+    /// The server of `redis://user:password@host:port/database` or `unix:/path/to/socket`, or the primary that the
+    /// sentinels of `redis+sentinel://user:password@host1:port,host2:port/primary` name; with TLS `rediss…`. The prefix
+    /// is `oarlock`. User, password, ports and database may be left out.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] if it is no such URL, or has parameters.
@@ -91,22 +91,23 @@ impl RedisOptions {
         self
     }
 
-    /// How long the server may take to answer a request, 2 s unless set. A request whose connection broke is sent once more.
+    /// How long the server may take to answer a request, 2 s unless set. A request whose connection broke is sent once
+    /// more.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// A grant or a renewal counts only when so many replicas have it; none unless set. It then takes about one round trip more, and
-    /// the server's to its replicas. If too few have it within half the [time-out](Self::timeout), it is taken back, and the error
-    /// is of kind [`ErrorKind::Unavailable`].
+    /// A grant or a renewal counts only when so many replicas have it; none unless set. It then takes about one round
+    /// trip more, and the server's to its replicas. If too few have it within half the [time-out](Self::timeout), it is
+    /// taken back, and the error is of kind [`ErrorKind::Unavailable`].
     pub fn replicas(mut self, replicas: usize) -> Self {
         self.replicas = replicas;
         self
     }
 
-    /// The file of the CA, in PEM form, that must have signed the server's certificate; it alone is trusted. Without it, the
-    /// system's are. Only with TLS.
+    /// The file of the CA, in PEM form, that must have signed the server's certificate; it alone is trusted. Without
+    /// it, the system's are. Only with TLS.
     pub fn ca(mut self, file: impl Into<PathBuf>) -> Self {
         self.files.ca = Some(file.into());
         self
@@ -125,19 +126,21 @@ impl RedisOptions {
         self
     }
 
-    /// The clock that [`Grant::valid_until`](lock_core::Grant::valid_until) is counted on. Leases always go by the server's.
+    /// The clock that [`Grant::valid_until`](lock_core::Grant::valid_until) is counted on. Leases always go by the
+    /// server's.
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Connects, in bounded time, and logs a warning for each setting of the server that voids a promise. It must be called,
-    /// and the lock be used, within a tokio runtime that has I/O and time enabled.
+    /// Connects, in bounded time, and logs a warning for each setting of the server that voids a promise. It must be
+    /// called, and the lock be used, within a tokio runtime that has I/O and time enabled.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for a prefix, a time-out or a file that cannot be, [`ErrorKind::Unavailable`] if the server
-    /// cannot be reached, [`ErrorKind::Refused`] for a wrong user or password, missing rights, or a certificate that is not
-    /// trusted, [`ErrorKind::Unsupported`] for a server older than Redis 6.2, and for TLS if it is not built in.
+    /// [`ErrorKind::Invalid`] for a prefix, a time-out or a file that cannot be, [`ErrorKind::Unavailable`] if the
+    /// server cannot be reached, [`ErrorKind::Refused`] for a wrong user or password, missing rights, or a certificate
+    /// that is not trusted, [`ErrorKind::Unsupported`] for a server older than Redis 6.2, and for TLS if it is not
+    /// built in.
     ///
     /// # Cancel safety
     /// Nothing is held yet.

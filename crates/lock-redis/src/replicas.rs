@@ -1,8 +1,8 @@
 //! Grants that count only when replicas have them.
 //!
-//! Redis replicates its writes in their order. So when a grant was answered, a write of no matter follows it, and `WAIT` after
-//! that: replicas that have this write have the grant too. It goes over a connection of its own, since `WAIT` holds up what stands
-//! behind it. One round serves all grants that were answered before it began.
+//! Redis replicates its writes in their order. So when a grant was answered, a write of no matter follows it, and
+//! `WAIT` after that: replicas that have this write have the grant too. It goes over a connection of its own, since
+//! `WAIT` holds up what stands behind it. One round serves all grants that were answered before it began.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! The scripts: each decision about a lock is one, which Redis runs as a whole. What they take and answer stands at the head
-//! of each file.
+//! The scripts: each decision about a lock is one, which Redis runs as a whole. What they take and answer stands at the
+//! head of each file.
 
 use std::sync::LazyLock;
 

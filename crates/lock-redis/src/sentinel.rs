@@ -36,8 +36,8 @@ impl fmt::Display for Sentinels {
 }
 
 impl Sentinels {
-    /// The primary, by those who answer in time; it ends as soon as more than half did. The connections to them tell of a
-    /// fail-over as long as they are kept.
+    /// The primary, by those who answer in time; it ends as soon as more than half did. The connections to them tell of
+    /// a fail-over as long as they are kept.
     pub(crate) async fn primary(
         &self,
         dialer: &Dialer,

@@ -34,8 +34,8 @@ mod with {
     pub(crate) struct Tls(TlsConnector);
 
     impl Tls {
-        /// With this CA, or the system's, and TLS 1.2 or later. The provider of cryptography is ours alone: none is installed
-        /// for the process, and none that was has a say.
+        /// With this CA, or the system's, and TLS 1.2 or later. The provider of cryptography is ours alone: none is
+        /// installed for the process, and none that was has a say.
         pub(crate) fn new(files: &Files) -> Result<Self> {
             let unusable = |error: rustls::Error| invalid("TLS cannot be set up").with_source(error);
             let provider = Arc::new(crypto::aws_lc_rs::default_provider());
@@ -127,7 +127,8 @@ mod with {
     fn roots(files: &Files) -> Result<RootCertStore> {
         let mut roots = RootCertStore::empty();
         let Some(ca) = &files.ca else {
-            // What cannot be read among the system's trusts nobody; that a server is not trusted is told when it is asked.
+            // What cannot be read among the system's trusts nobody; that a server is not trusted is told when it is
+            // asked.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             return Ok(roots);
         };

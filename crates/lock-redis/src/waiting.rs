@@ -1,7 +1,7 @@
 //! Who waits here: they are told of their grant by a message, and a task looks for what no message told.
 //!
-//! The task looks once a second, when a holder's lease is over, and when the connection was lost. One request serves all
-//! waiters of this client; it shows the server that they live, and serves locks that came free without a release.
+//! The task looks once a second, when a holder's lease is over, and when the connection was lost. One request serves
+//! all waiters of this client; it shows the server that they live, and serves locks that came free without a release.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -118,7 +118,8 @@ impl Waiters {
         }
     }
 
-    /// Is it time to show the server that this client lives? Each call in a script costs, so that not every request does.
+    /// Is it time to show the server that this client lives? Each call in a script costs, so that not every request
+    /// does.
     pub(crate) fn life_is_due(&self, slot: Option<u16>) -> bool {
         self.state().shown.get(&slot).is_none_or(|shown| shown.elapsed() >= TICK)
     }

@@ -11,7 +11,8 @@ use lock_core::{DistributedLock, Error};
 use lock_redis::{RedisLock, RedisOptions};
 use test_servers::RedisServer;
 
-/// What a server may make us keep: twice the longest answer, as its text and as its values, and what a buffer has to spare.
+/// What a server may make us keep: twice the longest answer, as its text and as its values, and what a buffer has to
+/// spare.
 const MEMORY: u64 = 256 << 20;
 
 fn says(once: impl AsRef<[u8]>, again: &str) -> Says {

@@ -1,5 +1,5 @@
-//! What a server does to locks by itself: it drops them when its memory is full, and its clock is set. No lock survives that
-//! by time alone; the holder is told, and the tokens rise.
+//! What a server does to locks by itself: it drops them when its memory is full, and its clock is set. No lock survives
+//! that by time alone; the holder is told, and the tokens rise.
 
 mod common;
 
@@ -29,7 +29,8 @@ async fn one_renewal<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LEASE * 4 / 5, future).await.unwrap_or_else(|_| panic!("not by the next renewal: {what}"))
 }
 
-/// 69. A full server drops the lock: told at the next renewal, and the next token is higher though the last one was dropped too.
+/// 69. A full server drops the lock: told at the next renewal, and the next token is higher though the last one was
+/// dropped too.
 #[tokio::test]
 async fn redis_evicted() {
     let server = RedisServer::start();
@@ -61,8 +62,8 @@ async fn server_wall_plus_1h() {
     assert_eq!(guard.unlock().await.unwrap(), Unlocked::NotHeld);
 }
 
-/// 83. An hour back: a lease lasts an hour longer, until it is renewed; tokens rise all the same, and a waiter is given no more time
-/// than is surely its own.
+/// 83. An hour back: a lease lasts an hour longer, until it is renewed; tokens rise all the same, and a waiter is given
+/// no more time than is surely its own.
 #[tokio::test]
 async fn server_wall_minus_1h() {
     let (server, clock) = RedisServer::start_with_clock();

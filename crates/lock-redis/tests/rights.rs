@@ -1,4 +1,5 @@
-//! The rights for which the manual asks are enough: on one server, with replicas, in a cluster. Whoever has fewer is told.
+//! The rights for which the manual asks are enough: on one server, with replicas, in a cluster. Whoever has fewer is
+//! told.
 
 mod common;
 
@@ -80,7 +81,8 @@ async fn who_may_not_is_told() {
     }
 }
 
-/// A login that is taken back while locks are in use: each request is told so, and asks once, and nothing asks without end.
+/// A login that is taken back while locks are in use: each request is told so, and asks once, and nothing asks without
+/// end.
 #[tokio::test]
 async fn who_may_not_any_more_is_told_and_does_not_storm() {
     const REQUESTS: u64 = 10;

@@ -61,8 +61,8 @@ async fn take(locks: &Locks, name: &str) -> LockGuard {
     }
 }
 
-/// The primary dies. A lock that had reached the replica is held over it, its waiter keeps its place or comes again, and all
-/// goes on; with one sentinel dead as well.
+/// The primary dies. A lock that had reached the replica is held over it, its waiter keeps its place or comes again,
+/// and all goes on; with one sentinel dead as well.
 #[tokio::test]
 async fn a_fail_over_is_followed() {
     let mut group = Group::start(&[]);
@@ -80,8 +80,8 @@ async fn a_fail_over_is_followed() {
     assert_eq!(guard.unlock().await.unwrap(), Unlocked::Released);
 }
 
-/// 66. A lock that had not reached the replica is lost with the primary: its holder is told as soon as there is a new one, long
-/// before its next renewal, and tokens rise over it.
+/// 66. A lock that had not reached the replica is lost with the primary: its holder is told as soon as there is a new
+/// one, long before its next renewal, and tokens rise over it.
 #[tokio::test]
 async fn redis_failover_lost_key() {
     let mut group = Group::start(&[]);
@@ -97,8 +97,8 @@ async fn redis_failover_lost_key() {
     assert!(next.is_held());
 }
 
-/// 67. The primary was only asleep, and grants again when it wakes up, until it is told that it is none any more. Who holds a lock
-/// there is told at the fail-over, and whoever asks the sentinels is not led there.
+/// 67. The primary was only asleep, and grants again when it wakes up, until it is told that it is none any more. Who
+/// holds a lock there is told at the fail-over, and whoever asks the sentinels is not led there.
 #[tokio::test]
 async fn redis_old_primary_resumes() {
     let group = Group::start(&[]);
@@ -117,8 +117,8 @@ async fn redis_old_primary_resumes() {
     assert_eq!(next.unlock().await.unwrap(), Unlocked::Released);
 }
 
-/// 67. With `min-replicas-to-write`, it grants nothing soon after it wakes up, to those who follow no sentinel either. Until it has
-/// counted its replicas anew it does, and there `replicas=1` helps.
+/// 67. With `min-replicas-to-write`, it grants nothing soon after it wakes up, to those who follow no sentinel either.
+/// Until it has counted its replicas anew it does, and there `replicas=1` helps.
 #[tokio::test]
 async fn redis_old_primary_resumes_guarded() {
     let group = Group::start(&GUARD);

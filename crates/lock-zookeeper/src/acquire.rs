@@ -126,8 +126,8 @@ async fn enter(session: &Session, client: &Client, claim: &Claim, folder: &str, 
 
 /// Makes the node, and tells its number of creation, its path, and whether it is the only one in the folder.
 ///
-/// What the folder has in it is told by a write to it alone, in the same transaction. A list in the same flight would not
-/// be: the client crate's connection delays small packets, so that it leaves when the first answer has come.
+/// What the folder has in it is told by a write to it alone, in the same transaction. A list in the same flight would
+/// not be: the client crate's connection delays small packets, so that it leaves when the first answer has come.
 async fn make(
     client: &Client,
     claim: &Claim,
@@ -139,7 +139,8 @@ async fn make(
     writer.add_create(prefix, claim.owner.as_str().as_bytes(), mode)?;
     writer.add_set_data(folder, b"", None)?;
     match writer.commit().await?.as_slice() {
-        // Some servers leave the node's own state out: its number is that of the transaction, as the folder's last write's is.
+        // Some servers leave the node's own state out: its number is that of the transaction, as the folder's last
+        // write's is.
         [MultiWriteResult::Create { path, .. }, MultiWriteResult::SetData { stat }] => {
             Ok((stat.mzxid, path.clone(), stat.num_children == 1))
         }

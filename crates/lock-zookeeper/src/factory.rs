@@ -146,8 +146,8 @@ impl fmt::Debug for ZookeeperOptions {
 }
 
 impl ZookeeperOptions {
-    /// The servers of `zookeeper://user:password@h1:2181,h2:2181/chroot`, with the prefix `oarlock`. All but one host may be
-    /// left out.
+    /// The servers of `zookeeper://user:password@h1:2181,h2:2181/chroot`, with the prefix `oarlock`. All but one host
+    /// may be left out.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] if it is no such URL, or has parameters.
@@ -169,8 +169,8 @@ impl ZookeeperOptions {
         Ok(Self { hosts, chroot, login, tls: None, prefix, timeout, clock: Arc::new(SystemClock) })
     }
 
-    /// The path below which the locks are, `oarlock` unless set. The lock `x` is the line in `/prefix/x`, and with an empty
-    /// prefix in `/x`.
+    /// The path below which the locks are, `oarlock` unless set. The lock `x` is the line in `/prefix/x`, and with an
+    /// empty prefix in `/x`.
     pub fn prefix(mut self, prefix: &str) -> Self {
         self.prefix = prefix.to_owned();
         self
@@ -195,8 +195,8 @@ impl ZookeeperOptions {
         self
     }
 
-    /// Connects by TLS. `ca` are the certificates to trust, in PEM; `identity` is the client's own certificate and its key,
-    /// where the servers want one.
+    /// Connects by TLS. `ca` are the certificates to trust, in PEM; `identity` is the client's own certificate and its
+    /// key, where the servers want one.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, ca: &str, identity: Option<(&str, &str)>) -> Self {
         let identity = identity.map(|(cert, key)| (cert.to_owned(), key.to_owned()));
@@ -271,8 +271,8 @@ impl ZookeeperOptions {
 
 /// Connects to `zookeeper://user:password@h1:2181,h2:2181/chroot`, or `zk:`.
 ///
-/// Its own settings are `timeout`, see [`ZookeeperOptions::timeout`]; `user` and `password`, which go before what the URL says;
-/// `auth`, which is `digest` or `sasl`; and for TLS the files `ca`, `cert` and `key`.
+/// Its own settings are `timeout`, see [`ZookeeperOptions::timeout`]; `user` and `password`, which go before what the
+/// URL says; `auth`, which is `digest` or `sasl`; and for TLS the files `ca`, `cert` and `key`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ZookeeperFactory;
 

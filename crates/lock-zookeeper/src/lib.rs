@@ -1,7 +1,7 @@
 //! Oarlock's backend for ZooKeeper 3.6 and later: one server or an ensemble, locks for every host that reaches it.
 //!
-//! A lock is a line of ephemeral sequential nodes in the layout of Curator's `InterProcessMutex`, and the first of them holds
-//! it. So it excludes, and is excluded by, Curator, and kazoo's `Lock` with `extra_lock_patterns=["-lock-"]`.
+//! A lock is a line of ephemeral sequential nodes in the layout of Curator's `InterProcessMutex`, and the first of them
+//! holds it. So it excludes, and is excluded by, Curator, and kazoo's `Lock` with `extra_lock_patterns=["-lock-"]`.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -56,9 +56,9 @@ use sessions::Sessions;
 
 /// Locks on one ZooKeeper server or ensemble.
 ///
-/// Claims of one lease share a session whose time-out is that lease, as near as the servers allow. A renewal is one committed
-/// write for all of them. Waiters each watch the one before them. An eviction, and a connection that breaks, are told at
-/// once.
+/// Claims of one lease share a session whose time-out is that lease, as near as the servers allow. A renewal is one
+/// committed write for all of them. Waiters each watch the one before them. An eviction, and a connection that breaks,
+/// are told at once.
 #[derive(Clone)]
 pub struct ZookeeperLock {
     settings: Arc<Settings>,
@@ -73,8 +73,8 @@ impl fmt::Debug for ZookeeperLock {
 }
 
 impl ZookeeperLock {
-    /// Connects to the servers of a URL such as `zookeeper://zk1,zk2,zk3`, in bounded time. [`ZookeeperOptions`] has more to
-    /// choose.
+    /// Connects to the servers of a URL such as `zookeeper://zk1,zk2,zk3`, in bounded time. [`ZookeeperOptions`] has
+    /// more to choose.
     ///
     /// # Errors
     /// As [`ZookeeperOptions::connect`].

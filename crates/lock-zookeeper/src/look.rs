@@ -149,7 +149,8 @@ impl Look<'_> {
         Ok(all)
     }
 
-    /// The servers' clock, in milliseconds: what they say of a write. Who may only read goes by the own clock: it decides nothing.
+    /// The servers' clock, in milliseconds: what they say of a write. Who may only read goes by the own clock: it
+    /// decides nothing.
     async fn servers_time(&self) -> i64 {
         if let Ok(stat) = self.session.write_beacon().await {
             return stat.mtime;

@@ -72,8 +72,8 @@ const MARKS: [&str; 2] = ["lock-", "__lock__"];
 
 /// The number that ZooKeeper gave to a node in the line; `None` for a node that is not in it.
 ///
-/// It counts on from 2³¹−1 with the lowest negative number, in a later server perhaps with more digits: the low 32 bits are
-/// the same.
+/// It counts on from 2³¹−1 with the lowest negative number, in a later server perhaps with more digits: the low 32 bits
+/// are the same.
 fn number(child: &str) -> Option<i32> {
     let mark = |mark: &&str| child.rfind(*mark).map(|at| at + mark.len());
     let digits = &child[MARKS.iter().filter_map(mark).max()?..];

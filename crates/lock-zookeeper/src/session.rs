@@ -1,9 +1,9 @@
 //! One session: all claims of one lease share it, for the session's time-out is their lease.
 //!
-//! A server answers pings and reads for a while after the others gave a session up. So only committed writes prove that it
-//! lives; and a follower tells the leader of them only at its next report, within half a tick. So a write counts, from when
-//! it was sent, once another was committed that was sent half a tick after its answer. The session's *beacon* is
-//! written each sixth of the time-out.
+//! A server answers pings and reads for a while after the others gave a session up. So only committed writes prove that
+//! it lives; and a follower tells the leader of them only at its next report, within half a tick. So a write counts,
+//! from when it was sent, once another was committed that was sent half a tick after its answer. The session's *beacon*
+//! is written each sixth of the time-out.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -312,8 +312,8 @@ impl Session {
         }
     }
 
-    /// The same, as of now: after everything that was done before this is called, also by requests whose answer was lost.
-    /// (The session's requests are done in their order, also over another connection.)
+    /// The same, as of now: after everything that was done before this is called, also by requests whose answer was
+    /// lost. (The session's requests are done in their order, also over another connection.)
     pub(crate) async fn list_now(&self, folder: &str) -> Result<Option<Vec<String>>, ZkError> {
         let listing = |client: Arc<Client>| async move {
             let (synced, listed) = join(client.sync(folder), client.list_children(folder)).await;

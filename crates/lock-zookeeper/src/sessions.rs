@@ -88,8 +88,8 @@ impl Sessions {
     /// A session that lasts as long as this lease, or as the shortest that the servers give.
     ///
     /// # Errors
-    /// Nothing was asked about any lock. [`ErrorKind::Invalid`](lock_core::ErrorKind::Invalid) if no session lasts as long as
-    /// the lease: less would be renewed in vain, being late from the start.
+    /// Nothing was asked about any lock. [`ErrorKind::Invalid`](lock_core::ErrorKind::Invalid) if no session lasts as
+    /// long as the lease: less would be renewed in vain, being late from the start.
     pub(crate) async fn of(&self, lease: Duration) -> Result<Arc<Session>> {
         let asked = lease.clamp(self.shortest, LONGEST.max(self.shortest));
         if let Some(session) = self.living(asked) {

@@ -98,7 +98,8 @@ async fn a_deleted_node_is_a_loss_at_once() {
     assert_eq!(guard.unlock().await.unwrap(), Unlocked::NotHeld);
 }
 
-/// The servers end a session, of which a connection was cut off for too long: waiters enter anew, and the holder's node is gone.
+/// The servers end a session, of which a connection was cut off for too long: waiters enter anew, and the holder's node
+/// is gone.
 #[tokio::test]
 async fn a_session_that_expired_is_replaced_and_waiters_go_on() {
     let servers = ZookeeperServers::start();
@@ -167,8 +168,8 @@ async fn a_leader_that_is_killed_costs_no_hold() {
     assert_eq!(guard.unlock().await.unwrap(), Unlocked::Released);
 }
 
-/// 71. Most servers stand still for longer than a session lasts, and sessions live on with them: the hold is lost by its own
-/// clock all the same, and its node is gone when they go on.
+/// 71. Most servers stand still for longer than a session lasts, and sessions live on with them: the hold is lost by
+/// its own clock all the same, and its node is gone when they go on.
 #[tokio::test]
 async fn without_a_majority_a_hold_is_lost_by_our_clock() {
     let servers = ZookeeperServers::start_with(3, &[]);
@@ -190,8 +191,8 @@ async fn without_a_majority_a_hold_is_lost_by_our_clock() {
     assert!(next.is_held());
 }
 
-/// The answer to the making of a node is lost: the node is found by its name. It is ours if somebody waits for it yet, and
-/// otherwise removed.
+/// The answer to the making of a node is lost: the node is found by its name. It is ours if somebody waits for it yet,
+/// and otherwise removed.
 #[tokio::test]
 async fn a_node_whose_making_was_not_answered_is_found() {
     let servers = ZookeeperServers::start();
@@ -360,8 +361,8 @@ async fn what_is_closed_leaves_nothing() {
     assert_eq!(lock.try_lock(&claim("x", "b", LONG)).await.unwrap_err().kind(), ErrorKind::Closed);
 }
 
-/// The runtime is gone on which a claim was made, and with it what served its connection: whoever asks on is told so, and a
-/// release ends the session as soon as the servers can be reached.
+/// The runtime is gone on which a claim was made, and with it what served its connection: whoever asks on is told so,
+/// and a release ends the session as soon as the servers can be reached.
 #[test]
 fn what_was_begun_on_a_runtime_that_is_gone_is_bounded() {
     let servers = ZookeeperServers::start();

@@ -1,4 +1,4 @@
-//! 93. A server that says what no server says: an error in time. How much memory it takes is the client library's affair.
+//! 93. A server that says what no server says: an error in time. Memory is the client library's affair.
 
 use std::time::Duration;
 

@@ -18,8 +18,8 @@ async fn connect(url: &str) -> Locks {
     registry.connect(Config::from_url(&format!("{url}?lease={LONG}")).unwrap()).await.unwrap()
 }
 
-/// 13, 20. Each server is killed and started again in turn, or the only one is: the hold is what it was, who waits is served, and
-/// tokens rise.
+/// 13, 20. Each server is killed and started again in turn, or the only one is: the hold is what it was, who waits is
+/// served, and tokens rise.
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_are_restarted() {
     for count in [1, 3] {

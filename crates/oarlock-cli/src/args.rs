@@ -187,8 +187,8 @@ such as its last token, goes when the store drops that anyway. It puts load on t
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
-    /// The stores, such as redis://host or cache=redis://host, by which name the report calls it. `-` reads them from standard
-    /// input, a line each: others see the command line, and with it a password
+    /// The stores, such as redis://host or cache=redis://host, by which name the report calls it. `-` reads them from
+    /// standard input, a line each: others see the command line, and with it a password
     #[arg(value_name = "[NAME=]URL")]
     pub(crate) urls: Vec<String>,
     /// About how long to measure each store; what is of fixed length, such as the end of a lease, comes on top

@@ -1,5 +1,5 @@
-//! The counter again, while its holders are stopped for longer than their lease and killed, some with their guardian: the
-//! lock alone cannot save it then, the fencing token does.
+//! The counter again, while its holders are stopped for longer than their lease and killed, some with their guardian:
+//! the lock alone cannot save it then, the fencing token does.
 
 mod common;
 
@@ -79,8 +79,8 @@ fn increment(place: &Place, current: &Current) -> i32 {
     code(child.wait().unwrap())
 }
 
-/// Until all work is done, and in turn: stops `oarlock` for longer than its lease, kills it, or kills it with the guardian
-/// and stops the command that is left alone. Reports, and answers in the end, how often.
+/// Until all work is done, and in turn: stops `oarlock` for longer than its lease, kills it, or kills it with the
+/// guardian and stops the command that is left alone. Reports, and answers in the end, how often.
 fn torment(current: &[Current], working: &AtomicUsize, report: impl Fn([u32; 3])) -> [u32; 3] {
     let mut faults = [0; 3];
     let mut random = 0x9e37_79b9_u32;

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 const SOURCE: &str = include_str!("clock.c");
 
-/// The wall clock of one server, right at first. A program in C, preloaded into the server, adds to what the system says.
+/// The wall clock of one server, right at first. A program in C, preloaded into the server, adds to what the system
+/// says.
 #[derive(Debug)]
 pub struct ServerClock {
     library: PathBuf,

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use crate::redis::wait_for;
 use crate::{Proxy, RedisServer};
 
-/// A Redis Cluster: three primaries that share the slots evenly, each behind a [`Proxy`] that the others and the clients are told
-/// to use. Dropping it kills them.
+/// A Redis Cluster: three primaries that share the slots evenly, each behind a [`Proxy`] that the others and the
+/// clients are told to use. Dropping it kills them.
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<(RedisServer, Proxy)>,

@@ -176,8 +176,8 @@ impl EtcdCluster {
         assert!((0..self.members.len()).all(|member| self.is_up(member)), "etcd does not start again");
     }
 
-    /// How many messages of clients the members got, requests and those of streams alike, whose method has one of these names;
-    /// without names, all.
+    /// How many messages of clients the members got, requests and those of streams alike, whose method has one of these
+    /// names; without names, all.
     pub fn requests(&self, methods: &[&str]) -> u64 {
         let wanted = |line: &&str| {
             let is_one = |method: &&str| line.contains(&format!("grpc_method=\"{method}\""));

@@ -78,7 +78,8 @@ impl Program for MariaDb {
         mariadbd.arg(format!("--pid-file={}", folder.join("pid").display()));
         mariadbd.args(["--bind-address=127.0.0.1", "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=4M"]);
         mariadbd.args(["--innodb-data-file-path=ibdata1:4M:autoextend", "--performance-schema=OFF", "--skip-log-bin"]);
-        // A server that starts removes what it takes for temporary tables of its former self, and would those of another.
+        // A server that starts removes what it takes for temporary tables of its former self, and would those of
+        // another.
         mariadbd.arg(format!("--tmpdir={}", folder.display()));
         let mut process =
             Process::spawn(mariadbd.args(arguments).envs(environment.iter().cloned()), "mariadb-server-core");

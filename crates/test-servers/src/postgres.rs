@@ -33,8 +33,8 @@ impl PostgresServer {
         Self::start_new(folder(Disk::Real), settings, Vec::new())
     }
 
-    /// A server that has TLS too, under this certificate, and that over TCP takes only clients that use it, with a certificate of
-    /// this CA if that is asked for.
+    /// A server that has TLS too, under this certificate, and that over TCP takes only clients that use it, with a
+    /// certificate of this CA if that is asked for.
     pub fn start_tls(authority: &Authority, own: &Certificate, clients_have_one: bool) -> Self {
         let folder = folder(Disk::Memory);
         let [certificate, key, ca] = certified(folder.path(), authority, own).map(|file| file.display().to_string());

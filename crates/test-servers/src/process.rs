@@ -24,8 +24,8 @@ pub(crate) fn free_port() -> u16 {
     listener.local_addr().expect("an address").port()
 }
 
-/// Starts something on a free port. None: it did not, since another process may take a port between our finding it free and
-/// its taking it.
+/// Starts something on a free port. None: it did not, since another process may take a port between our finding it free
+/// and its taking it.
 pub(crate) fn on_free_port<T>(what: &str, mut start: impl FnMut(u16) -> Option<T>) -> (u16, T) {
     for _ in 0..20 {
         let port = free_port();

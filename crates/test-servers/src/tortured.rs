@@ -24,7 +24,8 @@ pub(crate) trait Store: Send + 'static {
 
     fn process(&mut self, number: usize) -> &mut Process;
 
-    /// Starts a process that ended, at the same place. One of several is not waited for: the others that it needs may be paused.
+    /// Starts a process that ended, at the same place. One of several is not waited for: the others that it needs may
+    /// be paused.
     fn start_again(&mut self, number: usize);
 
     /// See [`torture::Server::suffers`].

@@ -1,5 +1,5 @@
-//! What those have who came to the queue: a place in line, or the right to ask the store. Each goes to the next when it is
-//! dropped.
+//! What those have who came to the queue: a place in line, or the right to ask the store. Each goes to the next when it
+//! is dropped.
 
 use std::sync::Arc;
 

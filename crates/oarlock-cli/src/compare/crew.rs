@@ -18,8 +18,8 @@ use crate::itself;
 /// How long workers may take to give back what they hold.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// All workers that have been started and not yet seen off. They outlive the step that started them, so that they can be
-/// waited for also after an interruption.
+/// All workers that have been started and not yet seen off. They outlive the step that started them, so that they can
+/// be waited for also after an interruption.
 #[derive(Debug, Default)]
 pub(super) struct Roster(Mutex<Vec<Child>>);
 

@@ -1,5 +1,5 @@
-//! The report as one page that needs nothing else: no script, no network. It is right in light and dark, on a desk and on a
-//! phone, for which each plot is there in a second size.
+//! The report as one page that needs nothing else: no script, no network. It is right in light and dark, on a desk and
+//! on a phone, for which each plot is there in a second size.
 
 use std::fmt::Write;
 

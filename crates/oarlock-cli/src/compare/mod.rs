@@ -1,8 +1,8 @@
 //! `compare`: stores measured on what matters for locks, in turns.
 //!
-//! Whatever takes a lock is a worker, a process of its own (`worker`). We start workers, tell them when to begin, and study
-//! when each of them had the lock, by the one clock that all processes of a machine share. A step is done with one backend
-//! after the other before the next step begins, so that a machine that is slow for a while is slow for all.
+//! Whatever takes a lock is a worker, a process of its own (`worker`). We start workers, tell them when to begin, and
+//! study when each of them had the lock, by the one clock that all processes of a machine share. A step is done with
+//! one backend after the other before the next step begins, so that a machine that is slow for a while is slow for all.
 
 mod crew;
 mod figures;

@@ -1,5 +1,5 @@
-//! A relay in front of a server that counts what clients send. It knows no protocol, so that it serves any store whose URL
-//! names one host and port.
+//! A relay in front of a server that counts what clients send. It knows no protocol, so that it serves any store whose
+//! URL names one host and port.
 
 use std::io;
 use std::sync::Arc;

@@ -111,8 +111,8 @@ impl Times {
         (self.count() > 0).then(|| self.0.value_at_quantile(share) as f64 / 1e3)
     }
 
-    /// How the times are spread: for steps of a tenth of a decade each that has any, its lower end in microseconds and how
-    /// many are in it.
+    /// How the times are spread: for steps of a tenth of a decade each that has any, its lower end in microseconds and
+    /// how many are in it.
     pub(crate) fn distribution(&self) -> Vec<Bin> {
         let mut bins = BTreeMap::new();
         for value in self.0.iter_recorded() {

@@ -13,7 +13,8 @@ use super::statistics::{Study, Times, Turn};
 use super::subject::{self, Subject};
 use super::worker::{IDLE, Job, RENEWALS, Span, Word, Work, now, until};
 
-/// The lease of locks whose holder is not killed: no renewal falls into a short round, and a crash of ours is soon over.
+/// The lease of locks whose holder is not killed: no renewal falls into a short round, and a crash of ours is soon
+/// over.
 const LEASE: Duration = Duration::from_secs(10);
 /// The lease where many are held, none of which shall be renewed meanwhile; the library's own, which any store gives.
 const LONG_LEASE: Duration = Duration::from_secs(30);

@@ -1,5 +1,5 @@
-//! Plots as SVG: spreads of times, and values as dots, a row for each store, with labels at what they say. Colours come from
-//! the page.
+//! Plots as SVG: spreads of times, and values as dots, a row for each store, with labels at what they say. Colours come
+//! from the page.
 
 use std::fmt::Write;
 

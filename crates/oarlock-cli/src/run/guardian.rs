@@ -62,8 +62,8 @@ pub(crate) async fn guard(args: &GuardArgs) -> Result<u8, Failure> {
                 if over {
                     break;
                 }
-                // After a stop of the guardian itself the runtime sees that the time is over before it sees what was said,
-                // and who ended, meanwhile: it gets to look once more.
+                // After a stop of the guardian itself the runtime sees that the time is over before it sees what was
+                // said, and who ended, meanwhile: it gets to look once more.
                 over = true;
                 tokio::task::yield_now().await;
             }

@@ -1,5 +1,5 @@
-//! The pipe from `oarlock` to the guardian. It carries instants of the system's clock, as nanoseconds in eight bytes each:
-//! until then the lock is held. Zero means that it is lost; the pipe's end, that `oarlock` is gone.
+//! The pipe from `oarlock` to the guardian. It carries instants of the system's clock, as nanoseconds in eight bytes
+//! each: until then the lock is held. Zero means that it is lost; the pipe's end, that `oarlock` is gone.
 
 use std::io::{self, PipeReader, PipeWriter, Write};
 use std::os::fd::{AsRawFd, RawFd};

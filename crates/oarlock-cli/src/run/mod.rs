@@ -1,9 +1,9 @@
 //! `run`: the command runs only while the lock is held.
 //!
 //! Three processes take part. `oarlock` takes the lock, renews it, and starts itself once more as the *guardian*, which
-//! leads a process group of its own and runs the command in it. A pipe, the *leash*, tells the guardian until when the lock
-//! is held. When that time is over, or the pipe ends because `oarlock` was killed, the guardian ends the group: so the
-//! command does not outlive its lock even if `oarlock` is stopped or killed.
+//! leads a process group of its own and runs the command in it. A pipe, the *leash*, tells the guardian until when the
+//! lock is held. When that time is over, or the pipe ends because `oarlock` was killed, the guardian ends the group: so
+//! the command does not outlive its lock even if `oarlock` is stopped or killed.
 
 mod acquire;
 mod guardian;

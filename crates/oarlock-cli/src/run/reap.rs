@@ -58,8 +58,8 @@ impl Groups {
         let _ = killpg(self.own, signal);
     }
 
-    /// Is any process left, besides the guardian? A group in which nobody is left is forgotten, since its number may come
-    /// to belong to strangers.
+    /// Is any process left, besides the guardian? A group in which nobody is left is forgotten, since its number may
+    /// come to belong to strangers.
     pub(super) fn anyone_left(&mut self) -> bool {
         self.other = self.other.filter(|&other| anyone_in(other));
         self.other.is_some() || anyone_in(self.own)
