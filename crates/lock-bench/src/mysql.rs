@@ -1,5 +1,5 @@
-//! MariaDB: a lock's two statements against a bare upsert and delete by the same driver with the same durability; and eight
-//! processes on one name.
+//! MariaDB: a lock's two statements against a bare upsert and delete by the same driver with the same durability; and
+//! eight processes on one name.
 
 use std::path::Path;
 use std::time::Duration;
@@ -42,8 +42,8 @@ pub async fn uncontended(rounds: usize, each: Duration) -> Figure {
     Figure::at_most("mariadb: lock + unlock, median time / bare upsert + delete", ratios, 1.2)
 }
 
-/// 8 processes on one name, with 2 ms holds and pauses: the rate, per that of `flock` in the same round; and statements per
-/// acquisition.
+/// 8 processes on one name, with 2 ms holds and pauses: the rate, per that of `flock` in the same round; and statements
+/// per acquisition.
 pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [Figure; 2] {
     let load = Load { pause: PAUSE, during: each };
     let server = MariaDbServer::start_durable();
@@ -64,7 +64,8 @@ pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [F
     ]
 }
 
-/// `count` clients, as of so many processes, that wait for one lock which nobody releases: what each of them asks in a second.
+/// `count` clients, as of so many processes, that wait for one lock which nobody releases: what each of them asks in a
+/// second.
 pub async fn waiting(count: usize, during: Duration) -> Figure {
     let server = MariaDbServer::start_with(&["--max-connections=300"]);
     let connect = async || MySqlLock::connect(&server.url(), "bench").await.expect("a server");

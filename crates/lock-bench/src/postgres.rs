@@ -1,5 +1,5 @@
-//! PostgreSQL: a lock's two statements against a bare upsert and delete by the same driver with the same durability; eight
-//! processes on one name; and what it costs to keep many locks.
+//! PostgreSQL: a lock's two statements against a bare upsert and delete by the same driver with the same durability;
+//! eight processes on one name; and what it costs to keep many locks.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -49,8 +49,8 @@ async fn pair(bare: &PgPool) {
     assert_eq!(delete.execute(bare).await.expect("held").rows_affected(), 1);
 }
 
-/// 8 processes on one name, with 2 ms holds and pauses: the rate, per that of `flock` in the same round; the median hand-off,
-/// per bare pair; statements per acquisition; and Jain's index.
+/// 8 processes on one name, with 2 ms holds and pauses: the rate, per that of `flock` in the same round; the median
+/// hand-off, per bare pair; statements per acquisition; and Jain's index.
 pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [Figure; 4] {
     let load = Load { pause: PAUSE, during: each };
     let server = PostgresServer::start_durable(&["track_functions=all"]);
@@ -77,8 +77,8 @@ pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [F
     ]
 }
 
-/// `count` clients, as of so many processes, that wait for one lock which nobody releases: what each of them asks in a second, which is to be
-/// no more than that it lives, every five seconds.
+/// `count` clients, as of so many processes, that wait for one lock which nobody releases: what each of them asks in a
+/// second, which is to be no more than that it lives, every five seconds.
 pub async fn waiting(count: usize, during: Duration) -> Figure {
     let server = PostgresServer::start_with(&["track_functions=all", "max_connections=300"]);
     let connect = async || PostgresLock::connect(&server.url(), "bench").await.expect("a server");

@@ -50,8 +50,8 @@ pub async fn uncontended(folder: &Path, rounds: usize, each: Duration) -> Figure
     Figure::at_most("sqlite: lock + unlock, median time / bare insert + delete", ratios, 1.2)
 }
 
-/// 8 processes on one name, with holds and pauses of 2 ms: acquisitions per second, per those by `flock`; and statements per
-/// acquisition.
+/// 8 processes on one name, with holds and pauses of 2 ms: acquisitions per second, per those by `flock`; and
+/// statements per acquisition.
 pub fn contended(folder: &Path, rounds: usize, during: Duration) -> [Figure; 2] {
     let load = Load { pause: PAUSE, during };
     let (mut rates, mut statements) = (Vec::new(), Vec::new());
@@ -69,10 +69,11 @@ pub fn contended(folder: &Path, rounds: usize, during: Duration) -> [Figure; 2] 
 
 /// As long as it lives, this thread runs on one core, and so do the threads that it starts meanwhile.
 ///
-/// The client crate runs the statements of each connection on a thread of its own. One of these that sits on the core of
-/// the thread that asks is woken in a microsecond, one on another core that has gone to sleep takes 40, twice a statement.
-/// Where each of the two connections that are compared comes to sit is the scheduler's whim, and stays so for a whole
-/// round: the same two pairs differed by 2.9 times in one round and by 0.4 in the next. Here both sit alike.
+/// The client crate runs the statements of each connection on a thread of its own. One of these that sits on the core
+/// of the thread that asks is woken in a microsecond, one on another core that has gone to sleep takes 40, twice a
+/// statement. Where each of the two connections that are compared comes to sit is the scheduler's whim, and stays so
+/// for a whole round: the same two pairs differed by 2.9 times in one round and by 0.4 in the next. Here both sit
+/// alike.
 struct OneCore(CpuSet);
 
 impl OneCore {

@@ -15,8 +15,8 @@ use crate::telemetry::{Began, Telemetry};
 use crate::worker::Worker;
 use crate::{Clock, DistributedLock, Error, ErrorKind, Instant, Notice, Renewal, Result};
 
-/// A batch leaves when a renewal is due, and takes along what is due within this share of its lease: each is small, so that
-/// a store is not busy with one for long, and there are few.
+/// A batch leaves when a renewal is due, and takes along what is due within this share of its lease: each is small, so
+/// that a store is not busy with one for long, and there are few.
 const SLACK: u32 = 300;
 
 /// How soon after a doubt of the store's the next one counts, so that a connection that keeps breaking is no storm.

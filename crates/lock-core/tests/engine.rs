@@ -41,8 +41,8 @@ async fn a_lease_is_renewed_as_long_as_it_is_held() {
     assert!(locks.inspect("a").await.unwrap().holder.is_none());
 }
 
-/// However many are held, a store is asked ten times a second at most to prolong leases of 30 s, though an answer that comes wakes
-/// the one who asks.
+/// However many are held, a store is asked ten times a second at most to prolong leases of 30 s, though an answer that
+/// comes wakes the one who asks.
 #[tokio::test]
 async fn many_leases_are_renewed_in_few_batches() {
     const STEP: Duration = Duration::from_millis(5);

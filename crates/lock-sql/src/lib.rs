@@ -1,7 +1,10 @@
-//! Oarlock's backend for SQL databases: a table with a unique index, each decision one statement that commits by itself.
+//! Oarlock's backend for SQL databases: a table with a unique index, each decision one statement that commits by
+//! itself.
 //!
-//! - The feature `sqlite` (on by default) brings `SqliteLock`: a file that the processes of one host share, without any server.
-//! - The feature `postgres` (on by default) brings `PostgresLock`: a PostgreSQL database, for every host that reaches it.
+//! - The feature `sqlite` (on by default) brings `SqliteLock`: a file that the processes of one host share, without any
+//!   server.
+//! - The feature `postgres` (on by default) brings `PostgresLock`: a PostgreSQL database, for every host that reaches
+//!   it.
 //! - The feature `mysql` (on by default) brings `MySqlLock`: the same in MySQL or MariaDB.
 //! - The feature `tls` (on by default) protects the connections to servers.
 //!

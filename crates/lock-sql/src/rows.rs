@@ -25,8 +25,8 @@ impl Prefix {
         LockName::new(key.strip_prefix(&self.0)?).ok()
     }
 
-    /// The first key of all whose names begin with `names`, and the first one behind them. Not a pattern: in a name, `%` and `_`
-    /// are what they are.
+    /// The first key of all whose names begin with `names`, and the first one behind them. Not a pattern: in a name,
+    /// `%` and `_` are what they are.
     pub(crate) fn range(&self, names: &str) -> (String, String) {
         let from = format!("{}{names}", self.0);
         let mut end = from.clone();

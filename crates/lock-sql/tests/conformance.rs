@@ -43,7 +43,8 @@ impl Harness for SqliteHarness {
     }
 
     async fn store(&self) -> Box<dyn Store> {
-        // In memory where there is such a folder: a client whose turn it is to wait for the disk is passed over meanwhile.
+        // In memory where there is such a folder: a client whose turn it is to wait for the disk is passed over
+        // meanwhile.
         let memory = Path::new("/dev/shm");
         let folder = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() };
         Box::new(SqliteStore { folder: folder.unwrap(), in_the_way: Mutex::default() })

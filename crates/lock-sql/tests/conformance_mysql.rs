@@ -1,5 +1,5 @@
-//! The suite behind a proxy, on a MariaDB server of each case's own; or on the MySQL or MariaDB server that `OARLOCK_TEST_MYSQL_URL` names,
-//! in tables of each case's own.
+//! The suite behind a proxy, on a MariaDB server of each case's own; or on the MySQL or MariaDB server that
+//! `OARLOCK_TEST_MYSQL_URL` names, in tables of each case's own.
 
 use std::net::ToSocketAddrs;
 use std::sync::{Arc, Mutex};

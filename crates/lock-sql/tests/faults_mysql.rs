@@ -91,7 +91,8 @@ async fn sessions_that_are_killed() {
     granted(waiting).await;
 }
 
-/// 79. A renewal of two locks and another transaction wait for each other: the server undoes the renewal, which is asked for again.
+/// 79. A renewal of two locks and another transaction wait for each other: the server undoes the renewal, which is
+/// asked for again.
 #[tokio::test]
 async fn a_deadlock_is_asked_again() {
     let server = MariaDbServer::start();
@@ -125,8 +126,8 @@ async fn a_deadlock_is_asked_again() {
     }
 }
 
-/// 87. Another transaction keeps the row of a lock that is over for longer than the server lets a statement wait: once it ends, the
-/// lock is granted, and is held for as long as was promised.
+/// 87. Another transaction keeps the row of a lock that is over for longer than the server lets a statement wait: once
+/// it ends, the lock is granted, and is held for as long as was promised.
 #[tokio::test]
 async fn db_now_while_waiting() {
     let server = MariaDbServer::start();
@@ -146,8 +147,8 @@ async fn db_now_while_waiting() {
     assert!(left > LONG * 9 / 10);
 }
 
-/// 83. The server's clock is set forward by an hour: leases are over, their holders are told, and tokens rise. It is set back: who
-/// holds and renews goes on to hold, and a hold whose holder is gone lasts a lease longer, not hours.
+/// 83. The server's clock is set forward by an hour: leases are over, their holders are told, and tokens rise. It is
+/// set back: who holds and renews goes on to hold, and a hold whose holder is gone lasts a lease longer, not hours.
 #[tokio::test]
 async fn server_wall_plus_minus_1h() {
     const HOUR: Duration = Duration::from_secs(3600);
@@ -181,7 +182,8 @@ async fn time_zones_make_no_difference() {
     assert!(holder.remaining <= LONG && holder.remaining > LONG - BOUND);
 }
 
-/// A user without the right to make tables is told what to do; with them made, the rights that the script names suffice.
+/// A user without the right to make tables is told what to do; with them made, the rights that the script names
+/// suffice.
 #[tokio::test]
 async fn rights_and_shapes() {
     let server = MariaDbServer::start();

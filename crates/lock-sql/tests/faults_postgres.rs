@@ -69,7 +69,8 @@ async fn a_restart_is_no_loss() {
     granted(waiting).await;
 }
 
-/// Commits hang, because a synchronous standby is missing: an error in bounded time. What was done all the same is undone.
+/// Commits hang, because a synchronous standby is missing: an error in bounded time. What was done all the same is
+/// undone.
 #[tokio::test]
 async fn a_commit_that_hangs_is_unknown_and_undone() {
     let server = PostgresServer::start();
@@ -137,8 +138,8 @@ async fn a_grant_whose_notification_was_lost_is_found() {
     assert_eq!(other.unlock(&claim("x", "second")).await.unwrap(), Unlocked::Released);
 }
 
-/// Another transaction keeps a lock's row: a try is an error in bounded time, which other locks do not feel. Does it end in time,
-/// the lock that was over by then is granted, and is held for as long as was promised.
+/// Another transaction keeps a lock's row: a try is an error in bounded time, which other locks do not feel. Does it
+/// end in time, the lock that was over by then is granted, and is held for as long as was promised.
 #[tokio::test]
 async fn a_row_that_another_transaction_keeps() {
     let server = PostgresServer::start();
@@ -167,7 +168,8 @@ async fn a_row_that_another_transaction_keeps() {
     assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{error}");
 }
 
-/// A server that has no connection left, a pool whose only one is in use, and a server that only reads: errors that say so.
+/// A server that has no connection left, a pool whose only one is in use, and a server that only reads: errors that say
+/// so.
 #[tokio::test]
 async fn what_is_full_or_read_only_says_so() {
     let full = PostgresServer::start_with(&["max_connections=4", "superuser_reserved_connections=1"]);
@@ -226,8 +228,8 @@ async fn settings_of_the_session_make_no_difference() {
     granted(waiting).await;
 }
 
-/// A user without the right to make tables is told what to do; with them made, and no more than the rights that the script names,
-/// all works. Tables of another shape or version are refused, wrong passwords as well, and none is shown.
+/// A user without the right to make tables is told what to do; with them made, and no more than the rights that the
+/// script names, all works. Tables of another shape or version are refused, wrong passwords as well, and none is shown.
 #[tokio::test]
 async fn rights_and_shapes() {
     let server = PostgresServer::start();
@@ -304,8 +306,8 @@ fn a_runtime_that_ends_while_somebody_waits() {
     }
 }
 
-/// Without anybody else, a lock and its release are two transactions. In a line, each acquisition is two more at most, and those
-/// who wait ask nothing but now and then.
+/// Without anybody else, a lock and its release are two transactions. In a line, each acquisition is two more at most,
+/// and those who wait ask nothing but now and then.
 #[tokio::test]
 async fn waiting_costs_little() {
     const WAITERS: usize = 50;

@@ -61,8 +61,9 @@ async fn a_pooler_that_nobody_spoke_of() {
     assert!(error.to_string().contains("pooler=true"), "{error}");
 }
 
-/// 78. A standby for which nobody waits is promoted without the last grant: another holds the lock at once, as is documented and as the
-/// doctor says. Its token is higher all the same, and the first holder is told at its next renewal.
+/// 78. A standby for which nobody waits is promoted without the last grant: another holds the lock at once, as is
+/// documented and as the doctor says. Its token is higher all the same, and the first holder is told at its next
+/// renewal.
 #[tokio::test]
 async fn pg_async_promote() {
     let mut primary = PostgresServer::start();
@@ -103,8 +104,8 @@ async fn server_wall_plus_1h() {
     assert_eq!(lock.unlock(&held).await.unwrap(), Unlocked::NotHeld);
 }
 
-/// 83. It is set back by an hour: who holds and renews goes on to hold, who waits waits on, a hold whose holder is gone lasts a lease
-/// longer and not an hour, and tokens rise.
+/// 83. It is set back by an hour: who holds and renews goes on to hold, who waits waits on, a hold whose holder is gone
+/// lasts a lease longer and not an hour, and tokens rise.
 #[tokio::test]
 async fn server_wall_minus_1h() {
     const LEASE: Duration = Duration::from_secs(1);

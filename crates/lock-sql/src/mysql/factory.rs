@@ -55,13 +55,13 @@ impl ServerOptions {
 }
 
 impl MySqlLock {
-    /// Connects, in bounded time, and makes the tables if they are missing. It must be called, and the lock be used, within a
-    /// tokio runtime that has I/O and time enabled.
+    /// Connects, in bounded time, and makes the tables if they are missing. It must be called, and the lock be used,
+    /// within a tokio runtime that has I/O and time enabled.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for an option that cannot be, [`ErrorKind::Unavailable`] if the server cannot be reached or is
-    /// read-only, [`ErrorKind::Refused`] for a wrong user or password, missing rights, and tables of another shape,
-    /// [`ErrorKind::Unsupported`] for `pooler`, and for TLS where it is not built in.
+    /// [`ErrorKind::Invalid`] for an option that cannot be, [`ErrorKind::Unavailable`] if the server cannot be reached
+    /// or is read-only, [`ErrorKind::Refused`] for a wrong user or password, missing rights, and tables of another
+    /// shape, [`ErrorKind::Unsupported`] for `pooler`, and for TLS where it is not built in.
     ///
     /// # Cancel safety
     /// Nothing is held yet. The tables may have been made.
@@ -113,9 +113,9 @@ impl MySqlLock {
 
 /// Connects to `mysql://user:password@host:port/database`, and the same with `mariadb:`.
 ///
-/// Its own settings are `table`, `timeout` and `connections`, see [`ServerOptions`]; `host` (also the path of a socket), `user`,
-/// `password` and `dbname`, which go before what the URL says; and `sslmode`, `sslrootcert`, `sslcert` and `sslkey`, with the
-/// meanings that PostgreSQL gives them.
+/// Its own settings are `table`, `timeout` and `connections`, see [`ServerOptions`]; `host` (also the path of a
+/// socket), `user`, `password` and `dbname`, which go before what the URL says; and `sslmode`, `sslrootcert`, `sslcert`
+/// and `sslkey`, with the meanings that PostgreSQL gives them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MySqlFactory;
 

@@ -63,9 +63,10 @@ impl Argument for i64 {
 
 /// Locks in a MySQL or MariaDB database.
 ///
-/// A lock is a row, taken and released by one statement each. Leases go by the server's clock. Nothing wakes a waiter: it asks,
-/// soon at first and then at longer and longer intervals; of the tasks of one client that want the same lock, the first does.
-/// Claims that are [`fair`](Claim::fair), and those that were passed over often, draw tickets and are served in their order.
+/// A lock is a row, taken and released by one statement each. Leases go by the server's clock. Nothing wakes a waiter:
+/// it asks, soon at first and then at longer and longer intervals; of the tasks of one client that want the same lock,
+/// the first does. Claims that are [`fair`](Claim::fair), and those that were passed over often, draw tickets and are
+/// served in their order.
 pub struct MySqlLock {
     server: Server<MySql>,
     statements: Statements,
@@ -100,8 +101,8 @@ impl Seen {
 }
 
 impl MySqlLock {
-    /// Connects to the server of a URL such as `mysql://user:password@db.internal/app`, in bounded time, and makes the tables if
-    /// they are missing. [`ServerOptions`] has more to choose.
+    /// Connects to the server of a URL such as `mysql://user:password@db.internal/app`, in bounded time, and makes the
+    /// tables if they are missing. [`ServerOptions`] has more to choose.
     ///
     /// # Errors
     /// As [`MySqlLock::with`].
@@ -190,8 +191,8 @@ impl MySqlLock {
         })
     }
 
-    /// Prolongs leases of the same length. A batch that was prolonged as a whole is done; in another, each claim is asked for alone,
-    /// since the server does not say which it was.
+    /// Prolongs leases of the same length. A batch that was prolonged as a whole is done; in another, each claim is
+    /// asked for alone, since the server does not say which it was.
     async fn renew_some(&self, claims: &[Claim]) -> Result<Vec<Renewal>> {
         let lease = micros(claims[0].lease);
         let prolong = async |statement: &Statement, some: &[Claim], as_many: usize| {

@@ -23,11 +23,12 @@ const A_TURN: Duration = Duration::from_millis(2);
 /// The longest pause of one with a ticket, which has to be seen.
 const SEEN: Duration = Duration::from_secs(1);
 
-/// Passed over by so many, a waiter draws a ticket: nobody is kept waiting for ever by who asks at better moments. Not by fewer:
-/// until its holder asks again, a lock that is free stays so, and a ticket is three statements more.
+/// Passed over by so many, a waiter draws a ticket: nobody is kept waiting for ever by who asks at better moments. Not
+/// by fewer: until its holder asks again, a lock that is free stays so, and a ticket is three statements more.
 const PASSED_OVER: i64 = 32;
 
-/// How long to wait between two questions: longer and longer, so that a long wait costs little and a short one is over soon.
+/// How long to wait between two questions: longer and longer, so that a long wait costs little and a short one is over
+/// soon.
 #[derive(Debug)]
 struct Pauses {
     pause: Duration,

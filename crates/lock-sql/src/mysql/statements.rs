@@ -1,6 +1,7 @@
 //! All the SQL. Each statement decides alone and commits by itself.
 //!
-//! `{now}` is the time at which it is come to, also after a wait for a row: NOW() would be the time at which the statement began.
+//! `{now}` is the time at which it is come to, also after a wait for a row: NOW() would be the time at which the
+//! statement began.
 
 use crate::server::{Statement, Table};
 
@@ -24,8 +25,8 @@ const LIVES: &str = "ABS(w.seen_us - {now}) < 3000000";
 pub(super) struct Statements {
     /// Answers the tables' version; fails if they have another shape.
     pub(super) probe: Statement,
-    /// Takes the lock, unless it is held, somebody may be in line, or the owner has given up. Changes one row or none, and
-    /// answers the token as the inserted id. What it reads is what is committed: see [`SETUP`].
+    /// Takes the lock, unless it is held, somebody may be in line, or the owner has given up. Changes one row or none,
+    /// and answers the token as the inserted id. What it reads is what is committed: see [`SETUP`].
     /// Owner, owner, lease, lease, owner, key, owner, owner.
     pub(super) grant: Statement,
     /// The same, but looks whether anybody is in line before the ticket, which takes half as long again.
@@ -33,8 +34,8 @@ pub(super) struct Statements {
     pub(super) grant_in_line: Statement,
     /// Makes the row of a lock that has none. Key.
     pub(super) make: Statement,
-    /// Answers how long the lock is held (null: free), how often it was granted, how many are before the ticket, and whether the
-    /// owner has given up.
+    /// Answers how long the lock is held (null: free), how often it was granted, how many are before the ticket, and
+    /// whether the owner has given up.
     /// Key, ticket, owner, owner, key.
     pub(super) look: Statement,
     /// Ends a lease sooner that lasts longer than it should, because the clock went back. Key.
@@ -49,7 +50,8 @@ pub(super) struct Statements {
     pub(super) leave: Statement,
     /// Notes that the owner has given up. Owner.
     pub(super) give_up: Statement,
-    /// Releases the lock that the owner has. Changes one row or none, and answers as the inserted id whether its lease still ran.
+    /// Releases the lock that the owner has. Changes one row or none, and answers as the inserted id whether its lease
+    /// still ran.
     /// Key, owner.
     pub(super) release: Statement,
     /// Prolongs leases. Lease, lease, keys, owners.
@@ -58,20 +60,22 @@ pub(super) struct Statements {
     pub(super) renew_one: Statement,
     /// Answers the holder of a lock, or nothing. Key.
     pub(super) inspect: Statement,
-    /// Answers the locks that are held or waited for: from a key on, after a key, before a key; the same again; how many.
+    /// Answers the locks that are held or waited for: from a key on, after a key, before a key; the same again; how
+    /// many.
     pub(super) list: Statement,
     /// Answers who waits for the locks from a key to a key.
     pub(super) waiters: Statement,
     /// Notes a sweep, if the last was over an hour ago.
     pub(super) sweep_is_due: Statement,
-    /// What is of no use any more, in the order in which it goes. The tokens of old rows stay as the floor for new ones.
+    /// What is of no use any more, in the order in which it goes. The tokens of old rows stay as the floor for new
+    /// ones.
     pub(super) sweep: [Statement; 4],
     /// Answers settings by their names.
     pub(super) doctor: Statement,
 }
 
-/// What a new connection is told. Repeatable reads make what a change asks of other tables read, and lock, what is committed;
-/// by weaker ones an owner's giving up could be overlooked.
+/// What a new connection is told. Repeatable reads make what a change asks of other tables read, and lock, what is
+/// committed; by weaker ones an owner's giving up could be overlooked.
 pub(super) const SETUP: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;
     SET SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 1, SESSION autocommit = 1, SESSION sql_safe_updates = 0";
 

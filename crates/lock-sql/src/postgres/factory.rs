@@ -11,7 +11,8 @@ use super::{PostgresLock, arguments, the_row};
 use crate::server::{Again, Read, Server, ServerOptions, Statement, TlsMode, fit};
 
 impl ServerOptions {
-    /// The script that makes the tables and functions in PostgreSQL: for those who give their programs no right to do so.
+    /// The script that makes the tables and functions in PostgreSQL: for those who give their programs no right to do
+    /// so.
     pub fn postgres_schema(&self) -> String {
         self.reached.table.fill(SCHEMA)
     }
@@ -64,13 +65,13 @@ impl ServerOptions {
 }
 
 impl PostgresLock {
-    /// Connects, in bounded time, and makes the tables if they are missing. It must be called, and the lock be used, within a
-    /// tokio runtime that has I/O and time enabled.
+    /// Connects, in bounded time, and makes the tables if they are missing. It must be called, and the lock be used,
+    /// within a tokio runtime that has I/O and time enabled.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for an option that cannot be, [`ErrorKind::Unavailable`] if the server cannot be reached or is a
-    /// standby, [`ErrorKind::Refused`] for a wrong user or password, missing rights, and tables of another shape,
-    /// [`ErrorKind::Unsupported`] for TLS where it is not built in.
+    /// [`ErrorKind::Invalid`] for an option that cannot be, [`ErrorKind::Unavailable`] if the server cannot be reached
+    /// or is a standby, [`ErrorKind::Refused`] for a wrong user or password, missing rights, and tables of another
+    /// shape, [`ErrorKind::Unsupported`] for TLS where it is not built in.
     ///
     /// # Cancel safety
     /// Nothing is held yet. The tables may have been made.
@@ -127,9 +128,9 @@ impl PostgresLock {
 
 /// Connects to `postgres://user:password@host:port/database`.
 ///
-/// Its own settings are `table`, `timeout`, `connections` and `pooler`, see [`ServerOptions`]; `host` (also the folder of a
-/// socket), `user`, `password` and `dbname`, which go before what the URL says; and `sslmode`, `sslrootcert`, `sslcert` and
-/// `sslkey`, as for PostgreSQL's own programs.
+/// Its own settings are `table`, `timeout`, `connections` and `pooler`, see [`ServerOptions`]; `host` (also the folder
+/// of a socket), `user`, `password` and `dbname`, which go before what the URL says; and `sslmode`, `sslrootcert`,
+/// `sslcert` and `sslkey`, as for PostgreSQL's own programs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PostgresFactory;
 

@@ -45,9 +45,9 @@ use arguments;
 
 /// Locks in a PostgreSQL database.
 ///
-/// A lock is a row. Waiters stand in a table; a release hands the lock to the first who lives in the same transaction, and
-/// tells it by a notification. Leases go by the server's clock. No connection is kept for a lock, nor for a waiter: a client has
-/// a bounded pool, and one more connection to listen while anybody waits.
+/// A lock is a row. Waiters stand in a table; a release hands the lock to the first who lives in the same transaction,
+/// and tells it by a notification. Leases go by the server's clock. No connection is kept for a lock, nor for a waiter:
+/// a client has a bounded pool, and one more connection to listen while anybody waits.
 #[derive(Clone)]
 pub struct PostgresLock {
     server: Arc<Server<Postgres>>,
@@ -80,8 +80,8 @@ enum Acquired {
 }
 
 impl PostgresLock {
-    /// Connects to the server of a URL such as `postgres://user:password@db.internal/app`, in bounded time, and makes the tables
-    /// if they are missing. [`ServerOptions`] has more to choose.
+    /// Connects to the server of a URL such as `postgres://user:password@db.internal/app`, in bounded time, and makes
+    /// the tables if they are missing. [`ServerOptions`] has more to choose.
     ///
     /// # Errors
     /// As [`PostgresLock::with`].

@@ -28,7 +28,8 @@ pub(super) struct Statements {
     pub(super) look: Statement,
     /// $1 key. Answers the status of this lock.
     pub(super) inspect: Statement,
-    /// $1 the first key, $2 the key after which to begin, $3 the first key behind the last, $4 how many. Answers their status.
+    /// $1 the first key, $2 the key after which to begin, $3 the first key behind the last, $4 how many. Answers their
+    /// status.
     pub(super) list: Statement,
     /// Deletes what is of no use any more, if the last time was over an hour ago.
     pub(super) sweep: Statement,

@@ -193,8 +193,8 @@ impl Place {
         self.waiters.look_by(end_of_lease(left_us));
     }
 
-    /// The next news, without grants from before the one that was seen when the lock was another's: they were over by then,
-    /// though this process may have been stopped and hear of them only now.
+    /// The next news, without grants from before the one that was seen when the lock was another's: they were over by
+    /// then, though this process may have been stopped and hear of them only now.
     pub(super) async fn later_than(&mut self, held: i64) -> News {
         loop {
             match self.news.recv().await {

@@ -1,8 +1,9 @@
-//! The task of a client with waiters: it listens for grants on a connection of its own, shows the database that the client
-//! lives, and now and then looks for what no notification told.
+//! The task of a client with waiters: it listens for grants on a connection of its own, shows the database that the
+//! client lives, and now and then looks for what no notification told.
 //!
-//! The connection has a session lock on the client's id. When it ends, the lock does, and releases pass this client's waiters
-//! over. Whatever goes wrong, the connection is made anew, with a new id, and all waiters enter anew, in their old places.
+//! The connection has a session lock on the client's id. When it ends, the lock does, and releases pass this client's
+//! waiters over. Whatever goes wrong, the connection is made anew, with a new id, and all waiters enter anew, in their
+//! old places.
 
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ use super::waiting::end_of_lease;
 use super::{PostgresLock, arguments};
 use crate::server::{Again, Read, Said, caught};
 
-/// How often a client that listens looks by itself, and one that does not. A client counts as living for three such turns, and
-/// the second for thirty: see `lives` in `schema.sql`.
+/// How often a client that listens looks by itself, and one that does not. A client counts as living for three such
+/// turns, and the second for thirty: see `lives` in `schema.sql`.
 const TURNS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_millis(100));
 
 /// How long after a failure to try again.
@@ -135,8 +136,8 @@ impl PostgresLock {
     }
 }
 
-/// A listener that may be dropped anywhere: outside a runtime, where the driver would panic, its connection is left to the
-/// end of the process.
+/// A listener that may be dropped anywhere: outside a runtime, where the driver would panic, its connection is left to
+/// the end of the process.
 struct Listener(Option<PgListener>);
 
 impl Drop for Listener {

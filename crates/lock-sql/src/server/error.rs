@@ -69,7 +69,8 @@ pub(crate) fn fit(found: Option<i64>, known: i64, server: &str, table: &Table) -
     Err(Error::new(
         ErrorKind::Refused,
         format!(
-            "the server {server}: the tables {table}_… are of {found}, and this program knows version {known}; {way_out}"
+            "the server {server}: the tables {table}_… are of {found}, and this program knows version {known}; \
+             {way_out}"
         ),
     ))
 }

@@ -1,5 +1,5 @@
-//! What PostgreSQL and MySQL have in common: a bounded pool of connections, requests that are bounded in time, and the settings
-//! by which a server is reached.
+//! What PostgreSQL and MySQL have in common: a bounded pool of connections, requests that are bounded in time, and the
+//! settings by which a server is reached.
 
 mod error;
 mod options;
@@ -84,8 +84,8 @@ where
         }
     }
 
-    /// Runs a statement that commits by itself. If the future is dropped, it may still be done, and later than what is sent
-    /// afterwards.
+    /// Runs a statement that commits by itself. If the future is dropped, it may still be done, and later than what is
+    /// sent afterwards.
     pub(crate) async fn run(
         &self,
         statement: &Statement,

@@ -150,8 +150,8 @@ impl fmt::Debug for ServerOptions {
 }
 
 impl ServerOptions {
-    /// The server of `postgres://user:password@host:port/database`, or the same with `mysql:`, with the prefix `oarlock`. All but
-    /// the scheme may be left out.
+    /// The server of `postgres://user:password@host:port/database`, or the same with `mysql:`, with the prefix
+    /// `oarlock`. All but the scheme may be left out.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] if it is no such URL, or has parameters.
@@ -187,8 +187,9 @@ impl ServerOptions {
         self
     }
 
-    /// The connections are those of a pooler that lends them for a transaction at a time, as PgBouncer does. Then nothing is
-    /// kept on a connection: a request takes more round trips, and a waiter asks ten times a second. For PostgreSQL alone.
+    /// The connections are those of a pooler that lends them for a transaction at a time, as PgBouncer does. Then
+    /// nothing is kept on a connection: a request takes more round trips, and a waiter asks ten times a second. For
+    /// PostgreSQL alone.
     pub fn pooler(mut self, pooler: bool) -> Self {
         self.pooler = pooler;
         self
@@ -202,7 +203,8 @@ impl ServerOptions {
         self
     }
 
-    /// The clock that [`Grant::valid_until`](lock_core::Grant::valid_until) is counted on. Leases always go by the server's.
+    /// The clock that [`Grant::valid_until`](lock_core::Grant::valid_until) is counted on. Leases always go by the
+    /// server's.
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.reached.clock = clock;
         self

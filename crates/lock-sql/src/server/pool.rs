@@ -1,5 +1,5 @@
-//! A bounded pool of connections. Dropping what it lends spawns nothing, so that it may be dropped anywhere; and a connection
-//! whose request was given up in the middle is closed, not used again.
+//! A bounded pool of connections. Dropping what it lends spawns nothing, so that it may be dropped anywhere; and a
+//! connection whose request was given up in the middle is closed, not used again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

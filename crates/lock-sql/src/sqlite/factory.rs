@@ -45,26 +45,28 @@ impl SqliteOptions {
         self
     }
 
-    /// How long SQLite waits for another process that is writing; 5 s unless set. A request takes at most two seconds more.
+    /// How long SQLite waits for another process that is writing; 5 s unless set. A request takes at most two seconds
+    /// more.
     pub fn busy(mut self, busy: Duration) -> Self {
         self.busy = busy;
         self
     }
 
-    /// The clock that [`Grant::valid_until`](lock_core::Grant::valid_until) is counted on. The leases in the file always
-    /// go by the host's own clock.
+    /// The clock that [`Grant::valid_until`](lock_core::Grant::valid_until) is counted on. The leases in the file
+    /// always go by the host's own clock.
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Opens the file, or makes it, in bounded time. It must be called, and the lock be used, within a tokio runtime that
-    /// has I/O and time enabled.
+    /// Opens the file, or makes it, in bounded time. It must be called, and the lock be used, within a tokio runtime
+    /// that has I/O and time enabled.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for a path that is not UTF-8, a prefix with control characters, and a `busy` above an hour;
-    /// [`ErrorKind::Refused`] if the folder is missing, something is not writable, the disk is full, or the file is not a
-    /// database or has other tables than ours; [`ErrorKind::Unavailable`] if another process keeps writing to it.
+    /// [`ErrorKind::Invalid`] for a path that is not UTF-8, a prefix with control characters, and a `busy` above an
+    /// hour; [`ErrorKind::Refused`] if the folder is missing, something is not writable, the disk is full, or the file
+    /// is not a database or has other tables than ours; [`ErrorKind::Unavailable`] if another process keeps writing to
+    /// it.
     ///
     /// # Cancel safety
     /// Nothing is held yet. The file may have been made.

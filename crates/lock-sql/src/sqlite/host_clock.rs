@@ -31,7 +31,8 @@ pub(super) struct HostClock {
 impl HostClock {
     /// The clock of the host that this process runs on.
     pub(super) fn new() -> Self {
-        // Without the boot's id (not on Linux, or hidden) the readings of two boots cannot be told apart: wall time then.
+        // Without the boot's id (not on Linux, or hidden) the readings of two boots cannot be told apart: wall time
+        // then.
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
         Self {

@@ -43,9 +43,9 @@ const END_OF_LINE: i64 = i64::MAX;
 
 /// Locks in an SQLite file, which the processes of one host share.
 ///
-/// Leases go by the host's clock since its start, so that setting the wall clock has no effect. Waiters are served in the
-/// order in which they came, and are woken by whoever releases. If the file is removed or replaced, every hold in it
-/// is lost, and noticed as lost at the next renewal.
+/// Leases go by the host's clock since its start, so that setting the wall clock has no effect. Waiters are served in
+/// the order in which they came, and are woken by whoever releases. If the file is removed or replaced, every hold in
+/// it is lost, and noticed as lost at the next renewal.
 ///
 /// The file must be on a local disk. Removing it by hand, with its `-wal` and `-shm`, ends all holds.
 pub struct SqliteLock {
@@ -192,7 +192,8 @@ impl SqliteLock {
         Ok(LockStatus { name, holder, waiters: waiters.iter().map(|owner| OwnerId::from_store(owner)).collect() })
     }
 
-    /// Once in an hour, on opening: deletes what has long been free. If that fails there is only more to delete next time.
+    /// Once in an hour, on opening: deletes what has long been free. If that fails there is only more to delete next
+    /// time.
     async fn sweep_if_due(&self) {
         let ask = |statement| Ask { statement, number: SWEPT_AT_ONCE, ..Ask::default() };
         match self.store.run(ask(SWEEP_IS_DUE)).await {

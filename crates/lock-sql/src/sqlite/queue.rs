@@ -1,7 +1,7 @@
 //! Waiting for a lock: first come, first served, across processes.
 //!
-//! Who is refused draws a ticket. A release tells the first in line, who then tries. Should nobody tell, each looks once a
-//! tick, and when the holder's lease, or the turn of somebody ahead who is not seen any more, is over.
+//! Who is refused draws a ticket. A release tells the first in line, who then tries. Should nobody tell, each looks
+//! once a tick, and when the holder's lease, or the turn of somebody ahead who is not seen any more, is over.
 
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ impl View {
         self.held.is_none() && self.ahead.is_none()
     }
 
-    /// How long to wait for news. While somebody is ahead, the end of the lease is theirs; but if they are gone by then,
-    /// it is ours.
+    /// How long to wait for news. While somebody is ahead, the end of the lease is theirs; but if they are gone by
+    /// then, it is ours.
     fn pause(self) -> Duration {
         let left = self.held.max(self.ahead).unwrap_or(0);
         Duration::from_micros(left.try_into().unwrap_or(0)).clamp(Duration::from_millis(1), TICK)

@@ -1,7 +1,7 @@
 //! All the SQL. Each statement decides alone and commits by itself.
 //!
-//! The parameters are the same everywhere, see [`Ask`]: ?1 the lock's key, ?2 the owner, ?3 our boot, ?4 the host's time,
-//! ?5 the wall clock, ?6 a lease, ?7 a ticket or a limit, ?8 a text. All times are in microseconds.
+//! The parameters are the same everywhere, see [`Ask`]: ?1 the lock's key, ?2 the owner, ?3 our boot, ?4 the host's
+//! time, ?5 the wall clock, ?6 a lease, ?7 a ticket or a limit, ?8 a text. All times are in microseconds.
 
 use sqlx::Arguments;
 use sqlx::error::BoxDynError;
@@ -66,8 +66,8 @@ macro_rules! first {
     };
 }
 
-/// Makes the tables. A lock's row stays when it is released, so that its token goes on; a row that is deleted, by us or by
-/// hand, leaves its token in `floor`. A grant takes the winner's ticket in the same write. A ticket that nobody has
+/// Makes the tables. A lock's row stays when it is released, so that its token goes on; a row that is deleted, by us or
+/// by hand, leaves its token in `floor`. A grant takes the winner's ticket in the same write. A ticket that nobody has
 /// looked after for a minute goes when the next one is drawn.
 pub(super) const SCHEMA: &str = "
 BEGIN IMMEDIATE;
@@ -131,8 +131,8 @@ pub(super) const GRANT: &str = concat!(
      RETURNING token"
 );
 
-/// Draws a ticket, to be woken at ?8, or finds the one that the owner has. Answers the ticket and the view: telling here
-/// that the lock is free closes the gap between an attempt that failed and a ticket that a release can see.
+/// Draws a ticket, to be woken at ?8, or finds the one that the owner has. Answers the ticket and the view: telling
+/// here that the lock is free closes the gap between an attempt that failed and a ticket that a release can see.
 pub(super) const ENTER: &str = concat!(
     "INSERT INTO oarlock_waiter (name, ticket, owner, wake, seen_us, boot)
      SELECT ?1, coalesce((SELECT w.ticket FROM oarlock_waiter AS w WHERE w.name = ?1 AND w.owner = ?2),
@@ -154,7 +154,8 @@ pub(super) const LOOK: &str = concat!(
 pub(super) const STAY: &str =
     "UPDATE oarlock_waiter SET seen_us = ?4, boot = ?3 WHERE name = ?1 AND ticket = ?7 AND owner = ?2";
 
-/// Releases the lock that ?2 has. Answers, if it had it, whether its lease still ran, and where to wake the first in line.
+/// Releases the lock that ?2 has. Answers, if it had it, whether its lease still ran, and where to wake the first in
+/// line.
 pub(super) const RELEASE: &str = concat!(
     "UPDATE oarlock_lock SET owner = NULL WHERE name = ?1 AND owner = ?2
      RETURNING CASE WHEN boot = ?3 THEN expires_us > ?4

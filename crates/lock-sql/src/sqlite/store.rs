@@ -23,7 +23,8 @@ const GRACE: Duration = Duration::from_secs(2);
 /// The file, and the one connection to it.
 ///
 /// One connection and not a pool: its thread runs the statements in the order in which they were sent, also those of a
-/// future that was dropped meanwhile. So whatever an `unlock` finds done or not done, nothing sent before lands after it.
+/// future that was dropped meanwhile. So whatever an `unlock` finds done or not done, nothing sent before lands after
+/// it.
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) path: PathBuf,
@@ -87,9 +88,9 @@ impl From<Failure> for Attempt {
     }
 }
 
-/// The pauses while another process writes: none at first, since a write takes some ten microseconds, and then a sixteenth
-/// of the time waited so far. Who was unlucky so far is not to come last again: where many write, others get on meanwhile.
-/// SQLite's own begin with a millisecond, and would keep the connection's thread from everything else.
+/// The pauses while another process writes: none at first, since a write takes some ten microseconds, and then a
+/// sixteenth of the time waited so far. Who was unlucky so far is not to come last again: where many write, others get
+/// on meanwhile. SQLite's own begin with a millisecond, and would keep the connection's thread from everything else.
 #[derive(Default)]
 struct Pauses(u32);
 

@@ -1,4 +1,5 @@
-//! Waking a waiter in another process: a datagram to an abstract Unix socket. It is only a hint; losing it costs a tick.
+//! Waking a waiter in another process: a datagram to an abstract Unix socket. It is only a hint; losing it costs a
+//! tick.
 
 use std::collections::HashMap;
 use std::io;
