@@ -17,7 +17,8 @@ Written by `cargo xtask bench`, which measures everything, or with a word what h
 const BARS: &str = "
 Each figure is a ratio against a bare operation or another lock, measured in turns within the same run, so that a machine that is slow for a while is slow for
 both; the rest are counts. *Bare* is the least that the store could do for a lock: the same client crate writes and deletes a row, a key or a node with the same durability.
-The median over the rounds is beside its bar, and the lowest and the highest round.
+On SQLite both have one core, since what it costs to wake a thread on another one would be most of either. The median over the rounds is beside its bar, and the
+lowest and the highest round.
 ";
 
 const ROWS: &str = "
