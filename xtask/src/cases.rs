@@ -71,6 +71,17 @@ fn every_case_has_a_test_that_exists_or_a_reason() {
 }
 
 #[test]
+fn what_caught_seeded_faults_exists() {
+    let text = std::fs::read_to_string(root().join("docs/cases.md")).unwrap();
+    let (_, seeded) = text.split_once("## Seeded faults").unwrap();
+    let rows = seeded.lines().filter(|line| line.starts_with("| ")).skip(2);
+    let caught_by: Vec<_> = rows.map(|row| row.split('|').nth(3).unwrap_or_default()).collect();
+    assert!(!caught_by.is_empty());
+    let objections: Vec<_> = caught_by.iter().flat_map(|cases| objections(root(), cases)).collect();
+    assert!(objections.is_empty(), "docs/cases.md, seeded faults: {objections:?}");
+}
+
+#[test]
 fn what_does_not_exist_is_objected_to() {
     for held_by in [
         "`no_such_case`",

@@ -18,6 +18,9 @@ use tokio::time::Instant;
 /// How many pieces are on their way at a time, in one direction of one connection, before the sender has to wait.
 const ON_THE_WAY: usize = 64;
 
+/// How far apart requests arrive that were held: a server that reads one together with its cancelling never does it.
+const APART: Duration = Duration::from_millis(5);
+
 /// What happens to what goes through.
 #[derive(Clone, Debug, Default)]
 struct Mode {
@@ -41,7 +44,8 @@ struct Way {
 /// A proxy in front of a server, on a port and a thread of its own. Dropping it closes its connections.
 ///
 /// What is held or delayed stays in its order, also the end of a connection: a request that was on its way when its
-/// client died is still done when it arrives.
+/// client died is still done when it arrives. Requests that were held arrive a little apart, as over a network that lost
+/// packets, so that what cancels one does not come with it.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -162,8 +166,8 @@ async fn carry(mut client: TcpStream, server: SocketAddr, number: u64, mut mode:
     let reset = {
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
-        let requests = pump(from_client, to_server, number, mode.clone(), |mode| &mode.requests);
-        let answers = pump(from_server, to_client, number, mode.clone(), |mode| &mode.answers);
+        let requests = pump(from_client, to_server, number, mode.clone(), |mode| &mode.requests, APART);
+        let answers = pump(from_server, to_client, number, mode.clone(), |mode| &mode.answers, Duration::ZERO);
         tokio::select! {
             // First: what was held is lost, also if it is let go in the same moment.
             biased;
@@ -181,13 +185,14 @@ async fn carry(mut client: TcpStream, server: SocketAddr, number: u64, mut mode:
     }
 }
 
-/// Carries what goes one way, and its end.
+/// Carries what goes one way, and its end. What was held arrives so far apart.
 async fn pump(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
     number: u64,
     mut mode: watch::Receiver<Mode>,
     way: fn(&Mode) -> &Way,
+    apart: Duration,
 ) -> io::Result<()> {
     let (sender, mut on_the_way) = mpsc::channel::<(Instant, Vec<u8>)>(ON_THE_WAY);
     let delays = mode.clone();
@@ -203,9 +208,18 @@ async fn pump(
         }
     };
     let writing = async move {
+        let (mut released, mut written) = (None, Instant::now());
         while let Some((due, piece)) = on_the_way.recv().await {
             tokio::time::sleep_until(due).await;
+            let is_held = number < way(&mode.borrow()).held_below;
             mode.wait_for(|mode| number >= way(mode).held_below).await.map_err(io::Error::other)?;
+            if is_held {
+                released = Some(Instant::now());
+            }
+            if released.is_some_and(|released| due < released) {
+                tokio::time::sleep_until(written + apart).await;
+            }
+            written = Instant::now();
             if piece.is_empty() {
                 return to.shutdown().await;
             }

@@ -117,15 +117,27 @@ pub(crate) const GRACE: Duration = Duration::from_secs(5);
 /// Tortures a store.
 ///
 /// # Errors
-/// If a process cannot be started or a history not be read. What the locks did wrong is in the [`Report`].
+/// If a process cannot be started or does not end well, or a history cannot be read; the histories are kept then, too. What
+/// the locks did wrong is in the [`Report`].
 ///
 /// # Panics
 /// If there is no free port for a proxy.
 pub async fn run(options: &TortureOptions, site: Site) -> io::Result<Report> {
     let folder = tempfile::tempdir()?;
-    let log = Log::to_file("supervisor", &Workload::history(folder.path(), "supervisor"))?;
+    match run_in(options, site, folder.path()).await {
+        Ok(report) if report.violations.is_empty() => Ok(report),
+        Ok(report) => Ok(Report { folder: Some(folder.keep()), ..report }),
+        Err(error) => {
+            let folder = folder.keep();
+            Err(io::Error::other(format!("{error}; what there is of the histories is in {}", folder.display())))
+        }
+    }
+}
+
+async fn run_in(options: &TortureOptions, site: Site, folder: &Path) -> io::Result<Report> {
+    let log = Log::to_file("supervisor", &Workload::history(folder, "supervisor"))?;
     let untouched = site.url();
-    let victims = victims(options, site, folder.path())?;
+    let victims = victims(options, site, folder)?;
     let start = Instant::now();
     let struck_for = options.duration.saturating_sub(options.calm());
     let mut suffering = JoinSet::new();
@@ -153,11 +165,7 @@ pub async fn run(options: &TortureOptions, site: Site) -> io::Result<Report> {
     }
     ghosts::look(options, untouched, &log).await?;
     drop(others);
-    let mut report = Report::of(options, folder.path(), &clients)?;
-    if !report.violations.is_empty() {
-        report.folder = Some(folder.keep());
-    }
-    Ok(report)
+    Report::of(options, folder, &clients)
 }
 
 /// Everybody who can be struck.

@@ -191,7 +191,8 @@ impl Seat {
     /// Lets the present worker end, which it has to do well.
     pub(crate) async fn end(mut self, patience: Duration) -> io::Result<Vec<String>> {
         if !self.worker.end(patience).await? {
-            return Err(io::Error::other("a worker did not end well"));
+            let last = self.clients.last().map_or("a worker", String::as_str);
+            return Err(io::Error::other(format!("{last} did not end well, or not within {patience:?} of being told")));
         }
         Ok(self.clients)
     }
