@@ -1,11 +1,12 @@
 //! The developer's commands: `cargo xtask setup`, `cargo xtask test`, `cargo xtask torture BACKEND`,
-//! `cargo xtask compare`, `cargo xtask bench`, `cargo xtask guarantees`.
+//! `cargo xtask compare`, `cargo xtask bench`, `cargo xtask guarantees`, `cargo xtask fuzz`.
 #![forbid(unsafe_code)]
 
 mod bench;
 #[cfg(test)]
 mod cases;
 mod compare;
+mod fuzz;
 mod guarantees;
 mod record;
 mod test;
@@ -28,6 +29,8 @@ enum Command {
     Compare(compare::Options),
     /// Makes the page of guarantees, docs/guarantees.md.
     Guarantees(guarantees::Options),
+    /// Gives what reads text whatever leads deeper into it.
+    Fuzz(fuzz::Options),
     /// Measures everything that has a bar, and writes the page of it.
     Bench(bench::Options),
 }
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Command::Torture(options) => torture::run(&options),
         Command::Compare(options) => compare::run(&options),
         Command::Guarantees(options) => guarantees::run(&options),
+        Command::Fuzz(options) => fuzz::run(&options),
         Command::Bench(options) => bench::run(&options),
     };
     match done {

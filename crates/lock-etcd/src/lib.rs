@@ -30,6 +30,8 @@ mod factory;
 mod keys;
 mod ledger;
 mod look;
+#[cfg(test)]
+mod properties;
 mod release;
 mod requests;
 mod session;

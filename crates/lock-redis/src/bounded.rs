@@ -13,6 +13,9 @@ const LONGEST: u64 = 64 << 20;
 /// What a value takes in memory beside its text, which may be a single digit.
 const VALUE: u64 = 64;
 
+/// A line with a number that is longer, however it is filled up, is from no server.
+const NUMBER: usize = 32;
+
 /// A stream on which a longer answer is an error.
 pub(crate) struct Bounded<S> {
     stream: S,
@@ -27,24 +30,26 @@ impl<S> Bounded<S> {
 
 /// How much has come, and is announced, of the present answer. The form is that of
 /// [RESP3](https://github.com/redis/redis-specifications/blob/master/protocol/RESP3.md).
-#[derive(Debug, Default)]
-struct Answer {
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Answer {
     /// How much memory it takes so far.
     taken: u64,
     /// How many values of it have not come whole.
     values: u64,
     /// How much more text belongs to the present value.
     text: u64,
-    /// The present line: its kind and its number, if it has one.
+    /// The present line, or how it begins: its kind and its number, if it has one.
     line: Vec<u8>,
+    /// Does it end, if a line feed comes next?
+    returned: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct TooLong;
+pub(crate) struct TooLong;
 
 impl Answer {
     /// Counts what has come.
-    fn come(&mut self, mut bytes: &[u8]) -> Result<(), TooLong> {
+    pub(crate) fn come(&mut self, mut bytes: &[u8]) -> Result<(), TooLong> {
         while !bytes.is_empty() {
             if self.text > 0 {
                 let come = self.text.min(bytes.len() as u64);
@@ -54,10 +59,12 @@ impl Answer {
                     self.value_ends();
                 }
             } else {
-                let end = bytes.iter().position(|byte| *byte == b'\n');
+                // A line feed alone ends no line, and the two may come apart.
+                let end = (0..bytes.len())
+                    .find(|&at| bytes[at] == b'\n' && if at == 0 { self.returned } else { bytes[at - 1] == b'\r' });
                 let come = end.map_or(bytes.len(), |end| end + 1);
-                // No number is longer.
-                let rest = 32_usize.saturating_sub(self.line.len());
+                self.returned = bytes[come - 1] == b'\r';
+                let rest = (NUMBER + 1).saturating_sub(self.line.len());
                 self.line.extend_from_slice(&bytes[..come.min(rest)]);
                 self.taken += come as u64;
                 bytes = &bytes[come..];
@@ -75,20 +82,23 @@ impl Answer {
 
     fn line_ends(&mut self) {
         let line = std::mem::take(&mut self.line);
-        let number = line.get(1..).and_then(|number| std::str::from_utf8(number).ok()?.trim().parse::<i64>().ok());
-        // Below zero there is nothing; the client library takes some of these for more than anybody has.
-        let number = number.map_or(0, |number| u64::try_from(number).unwrap_or(0));
+        let number = || line.get(1..).and_then(|number| std::str::from_utf8(number).ok()?.trim().parse::<i64>().ok());
+        // What is no number ends the connection.
+        let number = if line.len() > NUMBER { i64::MAX } else { number().unwrap_or(0) };
+        // Below zero some are nothing, and others the client library takes for more than anybody has.
+        let [count, endless] = [0, u64::MAX].map(|below| u64::try_from(number).unwrap_or(below));
         self.taken += VALUE;
         self.values = self.values.max(1);
         let more = match line.first() {
-            Some(b'$' | b'!' | b'=') if line.get(1) != Some(&b'-') => {
+            Some(b'$') if number < 0 => 0,
+            Some(b'$' | b'!' | b'=') => {
                 // And the end of its line.
-                self.text = number.saturating_add(2);
+                self.text = endless.saturating_add(2);
                 return;
             }
-            Some(b'*' | b'~' | b'>') => number,
-            Some(b'%') => number.saturating_mul(2),
-            Some(b'|') => number.saturating_mul(2).saturating_add(1),
+            Some(b'*' | b'~' | b'>') => count,
+            Some(b'%') => endless.saturating_mul(2),
+            Some(b'|') => endless.saturating_mul(2).saturating_add(1),
             _ => 0,
         };
         self.values = self.values.saturating_add(more);
@@ -152,6 +162,8 @@ mod tests {
             ":1\r\n",
             "$5\r\n*9\r\nx\r\n",
             "$-1\r\n",
+            "$ -1\r\n",
+            "+no end\n*9\nyet\r\n",
             "$0\r\n\r\n",
             "*0\r\n",
             "*-1\r\n",
@@ -162,7 +174,7 @@ mod tests {
             "-ERR no\r\n_\r\n",
         ] {
             let answer = come(whole).unwrap();
-            assert_eq!((answer.taken, answer.values, answer.text), (0, 0, 0), "{whole:?}");
+            assert_eq!(answer, Answer::default(), "{whole:?}");
         }
         let half = come("*3\r\n$4\r\nab").unwrap();
         assert_eq!((half.values, half.text), (3, 4));
@@ -177,11 +189,17 @@ mod tests {
             "%9223372036854775807\r\n",
             "|9223372036854775807\r\n",
             "*1000000\r\n*1000000\r\n",
+            "!-1\r\n",
+            "%-1\r\n",
+            "$                                        99999999999\r\n",
+            "*00000000000000000000000000000000000002000000\r\n",
         ] {
             assert_eq!(come(long).map(drop), Err(TooLong), "{long:?}");
         }
         let mut line = Answer::default();
         let piece = vec![b'+'; 1 << 20];
         assert!((0..65).map(|_| line.come(&piece)).any(|come| come == Err(TooLong)));
+        let mut line = Answer::default();
+        assert!((0..65).map(|_| line.come(&b"+\n".repeat(1 << 19))).any(|come| come == Err(TooLong)));
     }
 }

@@ -11,10 +11,10 @@ use lock_core::{Error, ErrorKind, HostPort, Result};
 use redis::{AsyncConnectionConfig, Value};
 
 use crate::address::Address;
-use crate::answers::read;
+use crate::answers::{nonsense, read};
 use crate::connection::{Client, Connection, Target, field};
 use crate::dial::majority;
-use crate::error::{nonsense, of_connecting};
+use crate::error::of_connecting;
 
 pub(crate) struct Cluster {
     client: Arc<Client>,

@@ -97,8 +97,3 @@ pub(crate) fn too_old(server: &impl std::fmt::Display) -> Error {
     let old = format!("the server {server} is older than Redis 6.2, which this backend needs");
     Error::new(ErrorKind::Unsupported, old)
 }
-
-/// The server answered something that none of our scripts answers.
-pub(crate) fn nonsense() -> Error {
-    Error::new(ErrorKind::Unknown, "the server's answer cannot be read; is it Redis 6.2 or later, or Valkey?")
-}

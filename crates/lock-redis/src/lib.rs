@@ -34,6 +34,8 @@ mod factory;
 mod keys;
 mod look;
 mod options;
+#[cfg(test)]
+mod properties;
 mod replicas;
 mod scripts;
 mod sentinel;
@@ -57,7 +59,7 @@ use lock_core::{
 use redis::Value;
 use tokio::sync::watch;
 
-use answers::{Acquired, ENDLESS, holder, read, waiter};
+use answers::{Acquired, ENDLESS, holder, nonsense, read, waiter};
 use connection::{Again, Client, Connection, Link};
 pub use factory::RedisFactory;
 use keys::{Keys, LockKeys};
@@ -166,7 +168,7 @@ impl RedisLock {
         let answer = self.servers.run(&RENEW, &names, &arguments, Again::Yes).await?;
         let held: Vec<i64> = read(answer.value)?;
         if held.len() != claims.len() {
-            return Err(error::nonsense());
+            return Err(nonsense());
         }
         let confirmed = answer.link.confirm(self.client.own_key(keys[0].slot)).await;
         let renewal = |(claim, held): (&Claim, i64)| match (held, &confirmed) {
@@ -186,7 +188,7 @@ impl RedisLock {
             let answer = self.servers.run(&INSPECT, &all, &[], Again::Yes).await?;
             let mut answers: Vec<Value> = read(answer.value)?;
             if answers.len() != names.len() + 1 {
-                return Err(error::nonsense());
+                return Err(nonsense());
             }
             let now = read(answers.remove(0))?;
             for (name, answer) in names.iter().zip(answers) {
@@ -317,7 +319,7 @@ impl DistributedLock for RedisLock {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockStatus> {
-        self.status(vec![name.clone()]).await?.pop().ok_or_else(error::nonsense)
+        self.status(vec![name.clone()]).await?.pop().ok_or_else(nonsense)
     }
 
     async fn list(&self, query: &ListQuery) -> Result<Page> {

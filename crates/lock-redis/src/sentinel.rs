@@ -8,8 +8,9 @@ use lock_core::{Error, ErrorKind, HostPort, Result};
 use redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisConnectionInfo, Value};
 
 use crate::address::Address;
+use crate::answers::nonsense;
 use crate::dial::{Dialer, Wire, majority};
-use crate::error::{nonsense, of_connecting};
+use crate::error::of_connecting;
 
 const SWITCHED: &str = "+switch-master";
 

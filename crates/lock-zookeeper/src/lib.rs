@@ -28,6 +28,8 @@ mod error;
 mod factory;
 mod look;
 mod names;
+#[cfg(test)]
+mod properties;
 mod release;
 mod session;
 mod sessions;

@@ -1,0 +1,55 @@
+//! What holds whatever keys there are. The property tests here pass any text, the targets in `fuzz/` what leads deeper.
+
+use std::time::Duration;
+
+use lock_core::{Claim, LockName, OwnerId};
+
+use super::keys::{Keys, end_of};
+
+pub(crate) fn names_have_keys_of_their_own(prefix: &str, name: &str, other: &str, owner: &str) {
+    let (Ok(keys), Ok(name), Ok(other)) = (Keys::new(prefix), LockName::new(name), LockName::new(other)) else {
+        return;
+    };
+    let own = keys.own(&Claim::new(name.clone(), OwnerId::from_store(owner), Duration::ZERO));
+    assert!(own.starts_with(keys.all()) && !own.starts_with(&keys.beacon(0)));
+    assert_eq!(own.starts_with(&keys.line(&other)), name == other, "{own}");
+    let (found, rest) = keys.parse(&own).expect("it stands in line");
+    assert_eq!(found, name);
+    assert!(!rest.contains('/'), "{rest}");
+    for range in [keys.line(&name), keys.all().to_owned()] {
+        assert!(own.as_bytes() >= range.as_bytes() && (range.is_empty() || own.as_bytes() < &end_of(&range)[..]));
+    }
+}
+
+pub(crate) fn a_key_of_another_does_no_harm(prefix: &str, key: &str) {
+    let Ok(keys) = Keys::new(prefix) else { return };
+    if let Some((name, rest)) = keys.parse(key) {
+        assert_eq!(format!("{}{rest}", keys.line(&name)), key);
+    }
+    assert_eq!(keys.parse(&keys.beacon(key.len() as i64)), None);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_names(
+            prefix in "[a-z/%]{0,6}|\\PC{0,6}",
+            name in "[a/%2F5]{1,8}|\\PC{1,20}|%session(/.{0,3})?",
+            other in "[a/%2F5]{1,4}",
+            owner in "[a-z@:#/%]{0,9}|.{0,9}",
+        ) {
+            names_have_keys_of_their_own(&prefix, &name, &other, &owner);
+        }
+
+        #[test]
+        fn any_key(prefix in "[a-z/%]{0,3}", key in "[a-c/%2F5]{0,12}|%session/[0-9a-f]{1,9}|.{0,12}") {
+            a_key_of_another_does_no_harm(&prefix, &key);
+            a_key_of_another_does_no_harm("", &key);
+        }
+    }
+}
