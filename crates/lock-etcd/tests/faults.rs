@@ -120,6 +120,28 @@ async fn the_leader_is_killed() {
     assert!(after.fencing_token().store() > before.token);
 }
 
+/// 72. A holder dies, and the leader when the lease is half over: whoever leads next grants the dead a whole lease more, and then the
+/// lock is free.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_leader_grants_the_dead_a_lease_more() {
+    const LEASE: Duration = Duration::from_secs(6);
+    let mut cluster = EtcdCluster::start(3);
+    let proxies: Vec<_> = cluster.addresses().into_iter().map(Proxy::new).collect();
+    let hosts: Vec<_> = proxies.iter().map(|proxy| proxy.address().to_string()).collect();
+    let dying = Arc::new(EtcdLock::connect(&format!("etcd://{}", hosts.join(",")), "oarlock").await.unwrap());
+    let (dying, other) = (Locks::builder(dying).lease(LEASE).build().unwrap(), locks(&cluster, LONG).await);
+    let lost = dying.mutex("x").lock().await.unwrap();
+    let waiting = tokio::spawn(patience::lock(other.mutex("x")));
+    until("the second in line", async || !dying.inspect("x").await.unwrap().waiters.is_empty()).await;
+    proxies.iter().for_each(Proxy::hold);
+    tokio::time::sleep(LEASE / 2).await;
+    let killed = tokio::time::Instant::now();
+    cluster.kill(cluster.leader());
+    let next = tokio::time::timeout(LEASE + BOUND, waiting).await.expect("the longer lease ends").unwrap();
+    assert!(!lost.is_held() && next.fencing_token() > lost.fencing_token());
+    assert!(killed.elapsed() >= LEASE, "{:?}", killed.elapsed());
+}
+
 /// 73. Each member is restarted in turn, or the only one is: nothing is lost, and waiters are served.
 #[tokio::test(flavor = "multi_thread")]
 async fn members_are_restarted() {

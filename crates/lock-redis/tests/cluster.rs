@@ -130,6 +130,32 @@ async fn a_replica_takes_over() {
     assert_eq!(kept.unlock().await.unwrap(), Unlocked::Released);
 }
 
+/// A replica takes the place of a primary without the last grant: another holds the lock, as is documented. Its token is higher all
+/// the same, and the first holder is told at its next renewal.
+#[tokio::test]
+async fn tokens_rise_over_a_fail_over() {
+    let mut cluster = Cluster::start();
+    cluster.add_replica(0);
+    let lock = client(&cluster).await;
+    // The others and the replica go through the proxy.
+    let past = RedisLock::connect(&format!("redis://{}", cluster.addresses()[0]), "oarlock").await.unwrap();
+    cluster.proxies().next().unwrap().hold();
+    let (held, next) = (claim("x{3}", "holder"), claim("x{3}", "next"));
+    let lost = past.try_lock(&held).await.unwrap().unwrap();
+    cluster.node(0).kill();
+    let proxy = cluster.proxies().next().unwrap();
+    proxy.reset();
+    proxy.forward();
+    let mut granted = None;
+    until("the replica serves its names", async || {
+        granted = lock.try_lock(&next).await.ok().flatten();
+        granted.is_some()
+    })
+    .await;
+    assert!(granted.unwrap().token > lost.token);
+    assert!(matches!(lock.renew(&[held, next]).await[..], [Ok(Renewal::NotHeld), Ok(Renewal::Held { .. })]));
+}
+
 /// The number that follows these words.
 fn after(info: &str, words: &str) -> u64 {
     let (_, rest) = info.split_once(words).unwrap();

@@ -9,7 +9,7 @@ use common::{BOUND, LONG, claim, granted, in_background, lasting, renewed};
 use lock_core::{Config, DistributedLock, ErrorKind, ListQuery, LockName, Registry, Renewal, Unlocked};
 use lock_sql::{MySqlFactory, MySqlLock, ServerOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, Row};
-use test_servers::MariaDbServer;
+use test_servers::{MariaDbServer, Proxy};
 
 async fn client(server: &MariaDbServer) -> MySqlLock {
     let options = ServerOptions::new(&server.url()).unwrap().timeout(Duration::from_secs(6));
@@ -167,6 +167,41 @@ async fn server_wall_plus_minus_1h() {
     assert!(granted(in_background(&lock, &claim("y", "after"))).await.token > gone.token);
     assert_eq!(lock.unlock(&claim("x", "next")).await.unwrap(), Unlocked::Released);
     assert!(lock.try_lock(&claim("x", "last")).await.unwrap().unwrap().token > next.token);
+}
+
+/// A replica for which nobody waits is made the primary without the last grant: another holds the lock at once, as is documented
+/// and as the doctor says. Its token is higher all the same, and the first holder is told at its next renewal; what had reached the
+/// replica is held on.
+#[tokio::test]
+async fn mysql_async_promote() {
+    let mut primary = MariaDbServer::start_with(&["--log-bin", "--server-id=1"]);
+    let replication = Proxy::new(primary.address());
+    let replica = MariaDbServer::start_with(&["--server-id=2"]);
+    let (host, port) = (replication.address().ip(), replication.address().port());
+    let follow = format!("CHANGE MASTER TO MASTER_HOST='{host}', MASTER_PORT={port}, MASTER_USER='root'; START SLAVE");
+    run(&replica, &follow).await;
+    let lock = client(&primary).await;
+    let (kept, held) = (claim("kept", "holder"), claim("x", "holder"));
+    lock.try_lock(&kept).await.unwrap().unwrap();
+    let mut raw = MySqlConnection::connect(&replica.url()).await.unwrap();
+    common::until("the grant on the replica", async || {
+        let row = raw.fetch_one("SELECT COUNT(*) FROM oarlock_lock WHERE name = 'oarlock/kept'").await;
+        row.is_ok_and(|row| row.get::<i64, _>(0) == 1)
+    })
+    .await;
+    assert!(lock.doctor().await.unwrap().iter().any(|finding| finding.setting == "rpl_semi_sync_master_enabled=OFF"));
+
+    replication.hold();
+    let lost = lock.try_lock(&held).await.unwrap().unwrap();
+    primary.kill();
+    run(&replica, "STOP SLAVE; RESET SLAVE ALL").await;
+    let promoted = client(&replica).await;
+    let next = promoted.try_lock(&claim("x", "next")).await.unwrap().expect("what the replica lacks is documented");
+    assert!(next.token > lost.token);
+    assert_eq!(renewed(&promoted, &held).await, Renewal::NotHeld);
+    assert_eq!(promoted.unlock(&held).await.unwrap(), Unlocked::NotHeld);
+    assert!(matches!(renewed(&promoted, &claim("x", "next")).await, Renewal::Held { .. }));
+    assert!(matches!(renewed(&promoted, &kept).await, Renewal::Held { .. }));
 }
 
 /// Sessions in other time zones make no difference.

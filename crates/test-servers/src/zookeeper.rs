@@ -10,6 +10,7 @@ use std::time::Duration;
 use conformance_tests::torture::{self, Blow};
 use tempfile::TempDir;
 
+use crate::ServerClock;
 use crate::links::Links;
 use crate::process::{Process, free_port};
 use crate::tortured::{Store, apart};
@@ -40,6 +41,7 @@ pub struct ZookeeperServers {
     servers: Vec<Server>,
     folder: TempDir,
     options: Vec<String>,
+    environment: Vec<(&'static str, PathBuf)>,
     /// By which they follow each other.
     links: Links,
 }
@@ -58,6 +60,21 @@ impl ZookeeperServers {
 
     /// So many servers, with more lines in their `zoo.cfg`, of which those that begin with `-D` are Java's instead.
     pub fn start_with(count: usize, options: &[&str]) -> Self {
+        Self::start_in(count, options, |_| Vec::new())
+    }
+
+    /// One server, and its clock.
+    pub fn start_with_clock() -> (Self, ServerClock) {
+        let mut clock = None;
+        let servers = Self::start_in(1, &[], |folder| clock.insert(ServerClock::new(folder)).environment().into());
+        (servers, clock.expect("it has started"))
+    }
+
+    fn start_in(
+        count: usize,
+        options: &[&str],
+        mut environment: impl FnMut(&Path) -> Vec<(&'static str, PathBuf)>,
+    ) -> Self {
         let options: Vec<_> = options.iter().map(ToString::to_string).collect();
         // Another process may take a port between our finding it free and a server's taking it.
         for _ in 0..5 {
@@ -68,12 +85,13 @@ impl ZookeeperServers {
             for number in 0..count {
                 configure(folder.path(), &ports, &links, number, &options);
             }
+            let environment = environment(folder.path());
             let spawn = |(number, &[port, ..]): (usize, &[u16; 3])| Server {
                 port,
-                process: spawn(folder.path(), number, &options),
+                process: spawn(folder.path(), number, &options, &environment),
             };
             let servers = ports.iter().enumerate().map(spawn).collect();
-            let mut servers = Self { servers, folder, options: options.clone(), links };
+            let mut servers = Self { servers, folder, options: options.clone(), environment, links };
             if servers.wait() {
                 return servers;
             }
@@ -163,7 +181,7 @@ impl Store for ZookeeperServers {
     }
 
     fn start_again(&mut self, number: usize) {
-        self.servers[number].process = spawn(self.folder.path(), number, &self.options);
+        self.servers[number].process = spawn(self.folder.path(), number, &self.options, &self.environment);
     }
 
     fn suffers(&self) -> &'static [Blow] {
@@ -209,12 +227,12 @@ fn configure(folder: &Path, ports: &[[u16; 3]], links: &Links, number: usize, op
     std::fs::write(home.join("myid"), (number + 1).to_string()).expect("a file");
 }
 
-fn spawn(folder: &Path, number: usize, options: &[String]) -> Process {
+fn spawn(folder: &Path, number: usize, options: &[String], environment: &[(&str, PathBuf)]) -> Process {
     let mut java = java(&JARS);
     java.args(["-Xms32m", "-XX:TieredStopAtLevel=1"]).args(options.iter().filter(|option| option.starts_with("-D")));
     java.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain");
     java.arg(home(folder, number).join("zoo.cfg")).current_dir(folder);
-    java.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    java.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).envs(environment.iter().cloned());
     Process::spawn(&mut java, "default-jdk-headless")
 }
 

@@ -10,8 +10,10 @@ use crate::server::{Again, Read};
 const CRASH: &str =
     "exclusion over a crash of the server: a grant that was answered may be gone afterwards, and its token come again";
 
+const LAGGING: &str = "exclusion over a failover: the last grants may be missing on the replica that takes over";
+
 /// Settings, the values of which some void a promise, what that promise is, and what to set.
-const SETTINGS: [(&str, &[&str], &str, &str); 5] = [
+const SETTINGS: [(&str, &[&str], &str, &str); 7] = [
     ("innodb_flush_log_at_trx_commit", &["0", "2"], CRASH, "set innodb_flush_log_at_trx_commit=1"),
     ("innodb_doublewrite", &["OFF"], CRASH, "set innodb_doublewrite=ON"),
     (
@@ -32,6 +34,19 @@ const SETTINGS: [(&str, &[&str], &str, &str); 5] = [
         "exclusion over a failover after a crash of the server: a replica may lack, or have too much of, what was granted",
         "set sync_binlog=1",
     ),
+    // MariaDB's and MySQL's.
+    (
+        "rpl_semi_sync_master_enabled",
+        &["OFF"],
+        LAGGING,
+        "set rpl_semi_sync_master_enabled=ON, and replicas that confirm",
+    ),
+    (
+        "rpl_semi_sync_source_enabled",
+        &["OFF"],
+        LAGGING,
+        "set rpl_semi_sync_source_enabled=ON, and replicas that confirm",
+    ),
 ];
 
 impl MySqlLock {
@@ -45,7 +60,7 @@ impl MySqlLock {
 fn findings(settings: &HashMap<String, String>) -> Vec<Finding> {
     let set = |name: &str| settings.get(name).map(String::as_str).unwrap_or_default();
     let replicates = set("log_bin") == "ON";
-    let counts = |name: &str| replicates || !name.contains("binlog");
+    let counts = |name: &str| replicates || !(name.contains("binlog") || name.starts_with("rpl_"));
     SETTINGS
         .iter()
         .filter(|(name, bad, ..)| counts(name) && bad.contains(&set(name)))
@@ -67,9 +82,12 @@ mod tests {
             let settings = pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
             findings(&settings).into_iter().map(|finding| finding.setting).collect::<Vec<_>>()
         };
-        let good = [("innodb_flush_log_at_trx_commit", "1"), ("sysdate_is_now", "OFF"), ("binlog_format", "STATEMENT")];
+        let mut good = vec![("innodb_flush_log_at_trx_commit", "1"), ("sysdate_is_now", "OFF")];
+        good.extend([("binlog_format", "STATEMENT"), ("rpl_semi_sync_master_enabled", "OFF")]);
         assert!(found(&good).is_empty(), "nothing is replicated");
         assert_eq!(found(&[("log_bin", "ON"), ("binlog_format", "STATEMENT")]), ["binlog_format=STATEMENT"]);
+        let lagging = [("log_bin", "ON"), ("rpl_semi_sync_master_enabled", "OFF")];
+        assert_eq!(found(&lagging), ["rpl_semi_sync_master_enabled=OFF"]);
         assert_eq!(found(&[("innodb_flush_log_at_trx_commit", "2")]), ["innodb_flush_log_at_trx_commit=2"]);
         assert_eq!(found(&[("sysdate_is_now", "ON")]), ["sysdate_is_now=ON"]);
     }

@@ -185,7 +185,8 @@ impl Statements {
             ],
             doctor: fill(
                 "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin',
-                    'binlog_format', 'sysdate_is_now', 'innodb_doublewrite')",
+                    'binlog_format', 'sysdate_is_now', 'innodb_doublewrite', 'rpl_semi_sync_master_enabled',
+                    'rpl_semi_sync_source_enabled')",
             ),
         }
     }
