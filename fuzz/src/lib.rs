@@ -1,4 +1,5 @@
-//! One function for each target. It hands a text, in lines where it is several, to the properties that hold whatever the text is.
+//! One function for each target. It hands a text, in lines where it is several, to the properties that hold whatever
+//! the text is.
 //!
 //! What a library keeps to itself is built here once more, so that none has a wider interface for it.
 #![forbid(unsafe_code)]

@@ -19,7 +19,8 @@ use crate::workload::Workload;
 /// A lease that never ends while a case runs: what comes sooner did not come of its end.
 pub(crate) const LONG: Duration = Duration::from_secs(300);
 
-/// How long something may take that takes no lease's end. Far more than it needs on any machine, far less than [`LONG`].
+/// How long something may take that takes no lease's end. Far more than it needs on any machine, far less than
+/// [`LONG`].
 pub(crate) const BOUND: Duration = Duration::from_secs(20);
 
 /// A case's store and clients. Cheap to clone.

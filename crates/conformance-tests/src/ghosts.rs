@@ -9,7 +9,8 @@ use crate::torture::{GRACE, TortureOptions};
 use crate::violation::Violation;
 use crate::worker::{Answer, Order, Role, Worker};
 
-/// Has a new client look at the locks until nothing is left of them, or until it is too late for that; then that is logged.
+/// Has a new client look at the locks until nothing is left of them, or until it is too late for that; then that is
+/// logged.
 pub(crate) async fn look(options: &TortureOptions, url: String, log: &Log) -> io::Result<()> {
     let role = Role { url, lease_ms: options.lease.as_millis() as u64, workload: None };
     let mut client = Worker::spawn(&role, &[])?;

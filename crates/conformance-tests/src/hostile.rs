@@ -18,8 +18,8 @@ pub struct Says {
 }
 
 impl Says {
-    /// Something once, and something else again and again after it, for as long as anybody listens; or nothing, if that is
-    /// empty.
+    /// Something once, and something else again and again after it, for as long as anybody listens; or nothing, if that
+    /// is empty.
     pub fn new(once: impl AsRef<[u8]>, again: impl AsRef<[u8]>) -> Self {
         let (once, again) = (once.as_ref().to_vec(), again.as_ref());
         // In pieces that are worth a write.
@@ -39,8 +39,8 @@ impl Says {
         String::from_utf8_lossy(&said[..said.len().min(40)]).into_owned()
     }
 
-    /// Says it to whoever connects to this address: at once; or, behind a server that means well, in the place of the answer
-    /// to the first request that has these bytes in it.
+    /// Says it to whoever connects to this address: at once; or, behind a server that means well, in the place of the
+    /// answer to the first request that has these bytes in it.
     ///
     /// # Panics
     /// If there is no free port.

@@ -1,12 +1,12 @@
 //! The suite that every Oarlock backend passes.
 //!
-//! A backend's promise is the contract on [`DistributedLock`](lock_core::DistributedLock). This crate holds a backend to
-//! it, from inside the workspace or from outside.
+//! A backend's promise is the contract on [`DistributedLock`](lock_core::DistributedLock). This crate holds a backend
+//! to it, from inside the workspace or from outside.
 //!
 //! # Proving a backend
 //!
-//! 1. Implement [`Harness`] and [`Store`]: how to make a fresh store, how to connect to it, how another process does, and
-//!    as many of the [`Fault`]s as the store allows.
+//! 1. Implement [`Harness`] and [`Store`]: how to make a fresh store, how to connect to it, how another process does,
+//!    and as many of the [`Fault`]s as the store allows.
 //! 2. Add a test target without the usual harness, `tests/conformance.rs`:
 //!
 //!    ```toml
@@ -16,8 +16,8 @@
 //!    ```
 //!
 //!    with one line beside the harness, `conformance_tests::suite!(MyHarness);`.
-//! 3. `cargo test --test conformance`. Each case is a test of its own, `mine::unlock_foreign`; it has a store of its own
-//!    and a deadline. `cargo test --test conformance -- unlock` runs those whose name has that in it.
+//! 3. `cargo test --test conformance`. Each case is a test of its own, `mine::unlock_foreign`; it has a store of its
+//!    own and a deadline. `cargo test --test conformance -- unlock` runs those whose name has that in it.
 //! 4. What the backend cannot pass is declared in [`Harness::declared`] with the reason. It is listed as ignored, with
 //!    that reason. A case that needs a [`Fault`] that the harness does not offer fails until it is declared.
 //!
@@ -95,8 +95,8 @@
 //!
 //! Cases in which processes die need [`Store::url`] and [`Harness::registry`]: the suite starts this same test program
 //! again, as a worker, which connects like any application. In those, answers of the kind
-//! [`Unavailable`](lock_core::ErrorKind::Unavailable) and [`Unknown`](lock_core::ErrorKind::Unknown) are allowed while a
-//! fault lasts, and no others.
+//! [`Unavailable`](lock_core::ErrorKind::Unavailable) and [`Unknown`](lock_core::ErrorKind::Unknown) are allowed while
+//! a fault lasts, and no others.
 //!
 //! # What else is here
 //!

@@ -12,9 +12,9 @@
 //! - **R1** A release that says "was held until now" comes before the next grant; one that says "was lost before" comes
 //!   after the end of what the client believed.
 //! - **N1** Who loses a lock is told in time, not counting the time for which its process was stopped.
-//! - **E1** After the store has forgotten everything, who held before does not believe so for longer than a lease. (Until
-//!   then it cannot know, and B1 and S0 forgive it. Whoever believes longer was granted or renewed after that, and is not
-//!   forgiven.)
+//! - **E1** After the store has forgotten everything, who held before does not believe so for longer than a lease.
+//!   (Until then it cannot know, and B1 and S0 forgive it. Whoever believes longer was granted or renewed after that,
+//!   and is not forgiven.)
 //! - **N2** After a stop that was longer than the lease, the first question is answered "not held".
 //!
 //! And for a resource's own log, in its order, see [`check_resource`]: **F1** tokens of what was let in never fall,

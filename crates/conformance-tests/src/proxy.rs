@@ -44,8 +44,8 @@ struct Way {
 /// A proxy in front of a server, on a port and a thread of its own. Dropping it closes its connections.
 ///
 /// What is held or delayed stays in its order, also the end of a connection: a request that was on its way when its
-/// client died is still done when it arrives. Requests that were held arrive a little apart, as over a network that lost
-/// packets, so that what cancels one does not come with it.
+/// client died is still done when it arrives. Requests that were held arrive a little apart, as over a network that
+/// lost packets, so that what cancels one does not come with it.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,

@@ -1,5 +1,5 @@
-//! Worker processes that take the same few locks, while they, their networks and the servers are struck at random; and the
-//! oracle over all they logged.
+//! Worker processes that take the same few locks, while they, their networks and the servers are struck at random; and
+//! the oracle over all they logged.
 //!
 //! The workers are this same program, started again: its `main` has to begin with [`worker_main`](crate::worker_main).
 //!
@@ -117,8 +117,8 @@ pub(crate) const GRACE: Duration = Duration::from_secs(5);
 /// Tortures a store.
 ///
 /// # Errors
-/// If a process cannot be started or does not end well, or a history cannot be read; the histories are kept then, too. What
-/// the locks did wrong is in the [`Report`].
+/// If a process cannot be started or does not end well, or a history cannot be read; the histories are kept then, too.
+/// What the locks did wrong is in the [`Report`].
 ///
 /// # Panics
 /// If there is no free port for a proxy.

@@ -13,7 +13,8 @@ use crate::plan::{Blow, Lane, Step};
 use crate::proxy::Proxy;
 use crate::worker::{Role, Worker};
 
-/// A server under torture, as a process that can be stopped, killed and started again. Each call blocks until it is done.
+/// A server under torture, as a process that can be stopped, killed and started again. Each call blocks until it is
+/// done.
 pub trait Server: Send + 'static {
     /// Where it listens. It stays the same.
     fn address(&self) -> SocketAddr;
@@ -37,8 +38,8 @@ pub trait Server: Send + 'static {
     /// Starts it again, until it answers.
     fn start(&mut self);
 
-    /// Which of [`Blow::CutServer`] and [`Blow::Compact`] it can suffer; none if it does not say. The same for as long as
-    /// it lives, so that a seed makes the same plan.
+    /// Which of [`Blow::CutServer`] and [`Blow::Compact`] it can suffer; none if it does not say. The same for as long
+    /// as it lives, so that a seed makes the same plan.
     fn suffers(&self) -> &'static [Blow] {
         &[]
     }
@@ -68,7 +69,8 @@ impl Victim {
         !blow.is_particular() || server.is_some_and(|server| server.suffers().contains(&blow))
     }
 
-    /// Suffers all that is planned, from `start` on. What comes late, because something took its time, lasts no shorter.
+    /// Suffers all that is planned, from `start` on. What comes late, because something took its time, lasts no
+    /// shorter.
     pub(crate) async fn suffer(mut self, lane: Lane, plan: Vec<Step>, start: Instant, log: Log) -> io::Result<Self> {
         let log = log.client(&lane.to_string());
         for step in plan {

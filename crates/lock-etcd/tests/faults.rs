@@ -120,8 +120,8 @@ async fn the_leader_is_killed() {
     assert!(after.fencing_token().store() > before.token);
 }
 
-/// 72. A holder dies, and the leader when the lease is half over: whoever leads next grants the dead a whole lease more, and then the
-/// lock is free.
+/// 72. A holder dies, and the leader when the lease is half over: whoever leads next grants the dead a whole lease
+/// more, and then the lock is free.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_leader_grants_the_dead_a_lease_more() {
     const LEASE: Duration = Duration::from_secs(6);

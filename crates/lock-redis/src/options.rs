@@ -85,8 +85,8 @@ impl RedisOptions {
         Ok(self)
     }
 
-    /// The prefix of the locks. The key of the lock `x` is `prefix:x`, and with an empty prefix `x`, or `oarlock-lock:x` if `x`
-    /// begins with `oarlock-`.
+    /// The prefix of the locks. The key of the lock `x` is `prefix:x`, and with an empty prefix `x`, or
+    /// `oarlock-lock:x` if `x` begins with `oarlock-`.
     pub fn prefix(mut self, prefix: &str) -> Self {
         self.prefix = prefix.to_owned();
         self

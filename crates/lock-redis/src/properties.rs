@@ -1,5 +1,5 @@
-//! What holds whatever stands in a store, a setting or an answer. The property tests here pass any text, the targets in `fuzz/`
-//! what leads deeper.
+//! What holds whatever stands in a store, a setting or an answer. The property tests here pass any text, the targets in
+//! `fuzz/` what leads deeper.
 
 use lock_core::{BackendUrl, ErrorKind, LockName};
 use redis::Value;

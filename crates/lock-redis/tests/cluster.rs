@@ -130,8 +130,8 @@ async fn a_replica_takes_over() {
     assert_eq!(kept.unlock().await.unwrap(), Unlocked::Released);
 }
 
-/// A replica takes the place of a primary without the last grant: another holds the lock, as is documented. Its token is higher all
-/// the same, and the first holder is told at its next renewal.
+/// A replica takes the place of a primary without the last grant: another holds the lock, as is documented. Its token
+/// is higher all the same, and the first holder is told at its next renewal.
 #[tokio::test]
 async fn tokens_rise_over_a_fail_over() {
     let mut cluster = Cluster::start();

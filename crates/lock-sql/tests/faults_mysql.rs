@@ -169,9 +169,9 @@ async fn server_wall_plus_minus_1h() {
     assert!(lock.try_lock(&claim("x", "last")).await.unwrap().unwrap().token > next.token);
 }
 
-/// A replica for which nobody waits is made the primary without the last grant: another holds the lock at once, as is documented
-/// and as the doctor says. Its token is higher all the same, and the first holder is told at its next renewal; what had reached the
-/// replica is held on.
+/// A replica for which nobody waits is made the primary without the last grant: another holds the lock at once, as is
+/// documented and as the doctor says. Its token is higher all the same, and the first holder is told at its next
+/// renewal; what had reached the replica is held on.
 #[tokio::test]
 async fn mysql_async_promote() {
     let mut primary = MariaDbServer::start_with(&["--log-bin", "--server-id=1"]);

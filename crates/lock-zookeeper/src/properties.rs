@@ -1,4 +1,5 @@
-//! What holds whatever nodes there are. The property tests here pass any text, the targets in `fuzz/` what leads deeper.
+//! What holds whatever nodes there are. The property tests here pass any text, the targets in `fuzz/` what leads
+//! deeper.
 
 use lock_core::LockName;
 

@@ -26,8 +26,8 @@ async fn locks(url: &str, lease: Duration) -> Locks {
     Locks::builder(Arc::new(ZookeeperLock::connect(url, "oarlock").await.unwrap())).lease(lease).build().unwrap()
 }
 
-/// 83. An hour ahead, an hour behind: who holds goes on to hold, who waits waits on, what a dead client held is free when its session
-/// is over and no sooner, and tokens rise.
+/// 83. An hour ahead, an hour behind: who holds goes on to hold, who waits waits on, what a dead client held is free
+/// when its session is over and no sooner, and tokens rise.
 #[tokio::test(flavor = "multi_thread")]
 async fn server_wall_plus_minus_1h() {
     let (servers, clock) = ZookeeperServers::start_with_clock();

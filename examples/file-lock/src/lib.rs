@@ -1,8 +1,9 @@
-//! A lock in a folder, for the processes of one host: an example of a backend, which passes the suite in `tests/conformance.rs`.
+//! A lock in a folder, for the processes of one host: an example of a backend, which passes the suite in
+//! `tests/conformance.rs`.
 //!
-//! `locks.json` says who holds what. Whoever wants to know or change that first takes its turn, by locking the file `turn`.
-//! Nothing is awaited from there on, so that a future that is dropped has done all of it or nothing: that is what makes an
-//! `unlock` after a cancelled request final.
+//! `locks.json` says who holds what. Whoever wants to know or change that first takes its turn, by locking the file
+//! `turn`. Nothing is awaited from there on, so that a future that is dropped has done all of it or nothing: that is
+//! what makes an `unlock` after a cancelled request final.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

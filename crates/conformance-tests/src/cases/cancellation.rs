@@ -24,7 +24,8 @@ async fn nothing_left(other: &Locks) {
 /// What may happen to each answer.
 const ANSWERS: [Effect; 2] = [Effect::Pass, Effect::DelayReply(Duration::from_millis(1))];
 
-/// Two clients' locks, dropped when all is done: then no task of theirs is left. The first client can be made to misbehave.
+/// Two clients' locks, dropped when all is done: then no task of theirs is left. The first client can be made to
+/// misbehave.
 async fn with_two(ctx: &Ctx, then: impl AsyncFnOnce(Faulty, &Locks, &Locks)) {
     let before = tasks();
     let (faulty, locks) = ctx.faulty(LONG).await;
@@ -119,8 +120,8 @@ pub(crate) async fn guard_drop_releases(ctx: Ctx) {
     take(&other, "y").await.unlock().await.unwrap();
 }
 
-/// 61. The runtime is shut down while the lock is held: no panic, not then and not when the guard is dropped on a thread
-///     without one; the lock is free when its lease is over.
+/// 61. The runtime is shut down while the lock is held: no panic, not then and not when the guard is dropped on a
+///     thread without one; the lock is free when its lease is over.
 pub(crate) async fn runtime_shutdown_held(ctx: Ctx) {
     let (lease, here) = (ctx.lease(), ctx.clone());
     let thread = std::thread::spawn(move || {

@@ -12,8 +12,8 @@ use crate::worker::{Answer, Order, Worker};
 
 const HOUR: u64 = 3600;
 
-/// 84. Clients whose wall clocks are an hour ahead and an hour behind exclude each other, hold no longer and no shorter,
-///     and get tokens in one order.
+/// 84. Clients whose wall clocks are an hour ahead and an hour behind exclude each other, hold no longer and no
+///     shorter, and get tokens in one order.
 pub(crate) async fn client_wall_moved(ctx: Ctx) {
     let folder = tempfile::tempdir().unwrap();
     let shim = build_shim(folder.path());

@@ -1,5 +1,5 @@
-//! Every verb of a backend is dropped wherever it waits. Then the owner's `unlock`, as the core calls it, leaves nothing in
-//! the store, and nothing runs on in the process.
+//! Every verb of a backend is dropped wherever it waits. Then the owner's `unlock`, as the core calls it, leaves
+//! nothing in the store, and nothing runs on in the process.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -97,9 +97,10 @@ fn fair_claim() -> Claim {
     claim
 }
 
-/// 51. Eight tasks of four clients, 2000 grants: nobody is passed over by more than ten times as many as there are, where
-///     each client's turn is one for each of its tasks. The machine may keep a client's thread from asking, of the hundredth
-///     that waits longest: that is no matter of the store, but nobody is to wait for half of all the grants.
+/// 51. Eight tasks of four clients, 2000 grants: nobody is passed over by more than ten times as many as there are,
+///     where each client's turn is one for each of its tasks. The machine may keep a client's thread from asking, of
+///     the hundredth that waits longest: that is no matter of the store, but nobody is to wait for half of all the
+///     grants.
 pub(crate) async fn bounded_bypass(ctx: Ctx) {
     const TASKS: u64 = 8;
     const GRANTS: u64 = 2000;

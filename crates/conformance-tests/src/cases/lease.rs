@@ -324,8 +324,8 @@ pub(crate) async fn extend_shorter(ctx: Ctx) {
     assert!(valid_until < granted || backend.clock().now() + left >= granted);
 }
 
-/// 31. The executor is blocked for two leases: the first question afterwards is answered "not held", and no late renewal
-///     takes the lock from the next.
+/// 31. The executor is blocked for two leases: the first question afterwards is answered "not held", and no late
+///     renewal takes the lock from the next.
 pub(crate) async fn starved_runtime(ctx: Ctx) {
     let lease = ctx.lease();
     let starving = tokio::task::spawn_blocking(move || {

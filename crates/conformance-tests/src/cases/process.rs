@@ -58,8 +58,8 @@ pub(crate) async fn excl_processes(ctx: Ctx) {
     assert_eq!(log.last().unwrap().value, 4 * ROUNDS);
 }
 
-/// 13. The store's server is killed and started again while a lock is held: the hold is what it was; or the store forgot it,
-///     then its holder is told at its next renewal, and the next token is higher.
+/// 13. The store's server is killed and started again while a lock is held: the hold is what it was; or the store
+///     forgot it, then its holder is told at its next renewal, and the next token is higher.
 pub(crate) async fn restarted_while_held(ctx: Ctx) {
     let lease = Duration::from_secs(90);
     let (locks, other) = (ctx.locks(lease).await, ctx.locks(LONG).await);
@@ -84,7 +84,8 @@ pub(crate) async fn restarted_while_held(ctx: Ctx) {
     }
 }
 
-/// 20. The store's server is killed and started again while fifty wait: all are served, those with an error at their next try.
+/// 20. The store's server is killed and started again while fifty wait: all are served, those with an error at their
+///     next try.
 pub(crate) async fn restarted_with_waiters(ctx: Ctx) {
     let locks = ctx.locks(LONG).await;
     let guard = take(&locks, "x").await;
@@ -121,7 +122,8 @@ async fn answered<T, F: Future<Output = lock_core::Result<T>>>(ask: impl Fn() ->
     .await
 }
 
-/// 16. `kill -9` of a holder: the next has the lock not before the lease's end, and within it and a second of the death.
+/// 16. `kill -9` of a holder: the next has the lock not before the lease's end, and within it and a second of the
+///     death.
 pub(crate) async fn holder_killed(ctx: Ctx) {
     let lease = ctx.lease();
     let mut worker = ctx.worker(lease).await;
@@ -192,8 +194,8 @@ pub(crate) async fn lost_after_sigstop(ctx: Ctx) {
     assert_eq!(worker.ask(&Order::Unlock).await.unwrap(), Answer::Unlocked { held: false });
 }
 
-/// 80. Something keeps every request in front of the store: an error in bounded time, not a denial and not a wait without
-///     end; and then it works again.
+/// 80. Something keeps every request in front of the store: an error in bounded time, not a denial and not a wait
+///     without end; and then it works again.
 pub(crate) async fn writer_stopped(ctx: Ctx) {
     let backend = ctx.backend().await;
     let held = claim("held", LONG);

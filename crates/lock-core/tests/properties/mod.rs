@@ -1,4 +1,5 @@
-//! What holds whatever somebody writes. The property tests beside this pass any text, the targets in `fuzz/` what leads deeper.
+//! What holds whatever somebody writes. The property tests beside this pass any text, the targets in `fuzz/` what leads
+//! deeper.
 
 use lock_core::{BackendUrl, Config, ErrorKind, LockName, OwnerId, Registry, Result, Servers};
 
