@@ -1,6 +1,7 @@
 //! The targets in `fuzz/`: whatever reads text is given what leads deeper into it.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// The programs in this folder are the targets.
@@ -55,13 +56,22 @@ fn one(target: &str, seconds: u32) -> Result<(), String> {
     // Nothing here is unsafe, and without a sanitizer it goes much faster.
     let how = ["run", "--sanitizer", "none", "--target-dir", "target", target, &found, &seeds, "--"];
     let time = format!("-max_total_time={seconds}");
-    // No input may take longer, however busy the machine is.
-    let limits = [&time, "-timeout=60", "-verbosity=0", "-print_final_stats=1"];
+    // No input may take longer, however busy the machine is. The longest name has 512 bytes.
+    let limits = [&time, "-timeout=60", "-max_len=1024", "-verbosity=0", "-print_final_stats=1"];
     match cargo_fuzz(&how).args(limits).status() {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("the target {target}: {status}; what it failed with is the last in {failed}")),
+        Ok(status) => {
+            let input = latest(&failed).map(|file| format!("; it failed with {}", file.display())).unwrap_or_default();
+            Err(format!("the target {target}: {status}{input}"))
+        }
         Err(error) => Err(format!("cargo fuzz cannot be run: {error}")),
     }
+}
+
+/// The file that was written last.
+fn latest(folder: &str) -> Option<PathBuf> {
+    let files = fs::read_dir(folder).ok()?.flatten();
+    files.map(|file| file.path()).max_by_key(|file| fs::metadata(file).and_then(|file| file.modified()).ok())
 }
 
 fn cargo_fuzz(arguments: &[&str]) -> Command {
