@@ -3,10 +3,9 @@
 use std::process::Command;
 
 /// Programs (and files) that building and testing everything needs, and the Debian packages that have them.
-const NEEDED: [(&str, &str); 21] = [
+const NEEDED: [(&str, &str); 20] = [
     ("sh", "dash"),
     ("cc", "gcc"),
-    ("g++", "g++"),
     ("setsid", "util-linux"),
     ("setpriv", "util-linux"),
     ("/usr/lib/postgresql/15/bin/postgres", "postgresql-15"),
