@@ -148,7 +148,7 @@ async fn connect(path: &Path, busy: Duration, deadline: Instant) -> Result<Sqlit
         .busy_timeout(busy)
         // A write costs its pages: ours are few and their rows short. A file that exists keeps its own size.
         .page_size(2048)
-        .pragma("wal_autocheckpoint", "2000")
+        .pragma("wal_autocheckpoint", "0")
         // A crash of the host may take the last commits, but it takes every holder too, and tokens also follow the
         // clock.
         .synchronous(SqliteSynchronous::Normal)

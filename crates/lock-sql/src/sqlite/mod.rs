@@ -1,5 +1,6 @@
 //! Locks in an SQLite file, for the processes of one host.
 
+mod checkpoint;
 mod connection;
 mod doctor;
 mod error;

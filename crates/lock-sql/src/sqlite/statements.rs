@@ -241,6 +241,10 @@ pub(super) const SWEEP: &str = concat!(
 /// Deletes the tickets that nobody has looked after for a minute. No answer.
 pub(super) const SWEEP_LINE: &str = "DELETE FROM oarlock_waiter WHERE boot <> ?3 OR seen_us < ?4 - 60000000";
 
+/// Move what the log has into the file: at first beside others that write, and then the rest of it, while nobody does,
+/// so that the log is empty.
+pub(super) const CHECKPOINTS: [&str; 2] = ["PRAGMA wal_checkpoint(PASSIVE)", "PRAGMA wal_checkpoint(TRUNCATE)"];
+
 /// Answers the journal's mode.
 pub(super) const JOURNAL_MODE: &str = "PRAGMA journal_mode";
 

@@ -11,6 +11,7 @@ use sqlx::SqliteConnection;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use tokio::sync::Mutex;
 
+use super::checkpoint::Checkpoints;
 use super::connection::{self, Opened};
 use super::error::{Code, of_statement};
 use super::host_clock::HostClock;
@@ -32,6 +33,7 @@ pub(super) struct Store {
     pub(super) host: HostClock,
     pub(super) busy: Duration,
     slot: Mutex<Slot>,
+    checkpoints: Checkpoints,
 }
 
 enum Slot {
@@ -107,7 +109,8 @@ impl Pauses {
 impl Store {
     /// Opens the file, so that what is wrong with it shows at once.
     pub(super) async fn open(path: PathBuf, clock: Arc<dyn Clock>, host: HostClock, busy: Duration) -> Result<Self> {
-        let store = Self { path, clock, host, busy, slot: Mutex::new(Slot::Empty) };
+        let store =
+            Self { path, clock, host, busy, slot: Mutex::new(Slot::Empty), checkpoints: Checkpoints::default() };
         let deadline = tokio::time::Instant::now() + store.limit();
         match tokio::time::timeout_at(deadline, async {
             store.slot.lock().await.opened(&store, deadline).await.map(drop)
@@ -174,7 +177,10 @@ impl Store {
             return Err(Failure::Replaced.into());
         }
         match rows {
-            Ok(rows) if !undone => Ok(Answer { rows, sent }),
+            Ok(rows) if !undone => {
+                self.checkpoints.consider(&self.path);
+                Ok(Answer { rows, sent })
+            }
             Ok(_) => {
                 slot.discard();
                 let message = format!("the file {} could not be written; check the disk", self.path.display());

@@ -1,5 +1,6 @@
 //! What can be wrong with a file, and what can happen to it.
 
+use super::super::checkpoint::{LONG, length_of_log};
 use super::*;
 
 #[tokio::test]
@@ -164,4 +165,24 @@ async fn an_attempt_given_up_behind_a_writer_leaves_nothing() {
         unlocked.unwrap();
         assert_eq!((rows(&file, "lock").await, rows(&file, "waiter").await), (0, 0));
     }
+}
+
+#[tokio::test]
+async fn the_log_does_not_grow_for_ever() {
+    let file = File::new();
+    let lock = file.open().await;
+    let a = claim("job", "a", LEASE);
+    let emptied = async {
+        let mut longest = 0;
+        loop {
+            taken(&lock, &a).await;
+            assert_eq!(lock.unlock(&a).await.unwrap(), Unlocked::Released);
+            let length = length_of_log(&file.path());
+            if length < longest {
+                return longest;
+            }
+            longest = length;
+        }
+    };
+    assert!(timeout(Duration::from_secs(60), emptied).await.expect("it becomes shorter") >= LONG);
 }
