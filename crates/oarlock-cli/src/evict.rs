@@ -17,13 +17,13 @@ pub(crate) async fn evict(args: &EvictArgs, locks: &Locks) -> Result<u8, Failure
         if !io::stdin().is_terminal() {
             return Err(Failure::new(USAGE, "evict asks first, and this is not a terminal: say --yes"));
         }
-        let Some(holder) = locks.inspect(&args.name).await?.holder else { return answer(args, None) };
+        let Some(holder) = locks.inspect(&args.name).await?.holder else { return answer(args, None, locks) };
         if !confirmed(&args.name, &holder)? {
             return Err(Failure::new(CONFLICT, format!("{:?} was left alone", args.name)));
         }
         end(&args.name, &holder, locks).await?
     };
-    answer(args, evicted.as_ref())
+    answer(args, evicted.as_ref(), locks)
 }
 
 /// Ends this holder's hold. Whoever was asked about it answered for that holder, not for one who came next meanwhile.
@@ -37,17 +37,25 @@ pub(crate) async fn end(name: &str, holder: &Holder, locks: &Locks) -> Result<Op
 
 fn confirmed(name: &str, holder: &Holder) -> Result<bool, Failure> {
     let mut stderr = io::stderr();
-    write!(stderr, "{} [y/N] ", question(name, holder))?;
+    write!(stderr, "{}. End this hold? [y/N] ", held(name, holder))?;
     stderr.flush()?;
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line)?;
     Ok(matches!(line.trim(), "y" | "Y" | "yes"))
 }
 
-/// What is asked before.
-pub(crate) fn question(name: &str, holder: &Holder) -> String {
+/// What the question is about.
+pub(crate) fn held(name: &str, holder: &Holder) -> String {
     let (owner, since) = (clean(&holder.owner.to_string()), rounded(holder.held_for));
-    format!("{name:?} is held by {owner} for {since}. End this hold?")
+    format!("{name:?} is held by {owner} for {since}")
+}
+
+/// When an eviction is heard of.
+pub(crate) fn told(locks: &Locks) -> &'static str {
+    match locks.capabilities().prompt_loss {
+        true => "its holder learns of that at once, if the store can reach it",
+        false => "its holder learns of that at its next renewal, within a third of its lease",
+    }
 }
 
 #[derive(Serialize)]
@@ -57,12 +65,12 @@ struct Answer<'a> {
     holder: Option<HolderView<'a>>,
 }
 
-fn answer(args: &EvictArgs, evicted: Option<&Holder>) -> Result<u8, Failure> {
+fn answer(args: &EvictArgs, evicted: Option<&Holder>, locks: &Locks) -> Result<u8, Failure> {
     if args.json {
         print_json(&Answer { name: &args.name, evicted: evicted.is_some(), holder: evicted.map(HolderView::of) })?;
     } else if let Some(holder) = evicted {
         print(&format!("ended the hold of {}\n", clean(&holder.owner.to_string())))?;
-        say("it learns of that at its next renewal, within a third of its lease; another may have the lock before");
+        say(format!("{}; another may have the lock before", told(locks)));
     } else {
         say(format!("{:?} is not held", args.name));
     }

@@ -1,9 +1,10 @@
 //! What goes out: answers on stdout, remarks and traces on stderr.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
 use tracing_subscriber::EnvFilter;
+use unicode_width::UnicodeWidthChar;
 
 use crate::exit::{Failure, SIGNAL};
 
@@ -35,6 +36,22 @@ pub(crate) fn clean(text: &str) -> String {
     text.replace(|c: char| c.is_control(), "\u{fffd}")
 }
 
+/// As much of a text as so many columns hold.
+pub(crate) fn cut(text: &str, width: usize) -> String {
+    let mut used: usize = 0;
+    let fits = |c: &char| {
+        used = used.saturating_add(c.width().unwrap_or(0));
+        used <= width
+    };
+    text.chars().take_while(fits).collect()
+}
+
+/// The same, which shows whether there was more.
+pub(crate) fn shortened(text: &str, width: usize) -> String {
+    let all = cut(text, width);
+    if all.len() == text.len() { all } else { format!("{}…", cut(text, width.saturating_sub(1))) }
+}
+
 /// Switches the library's own reports on.
 pub(crate) fn trace(verbose: u8) {
     let filter = match verbose {
@@ -42,5 +59,9 @@ pub(crate) fn trace(verbose: u8) {
         1 => "info,sqlx=warn",
         _ => "debug,sqlx=warn",
     };
-    tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::new(filter))
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .init();
 }

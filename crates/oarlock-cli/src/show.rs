@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::args::{DoctorArgs, InspectArgs, ListArgs};
 use crate::exit::{CONFLICT, Failure};
-use crate::output::{clean, print, print_json};
+use crate::output::{clean, print, print_json, shortened};
 
 pub(crate) async fn inspect(args: &InspectArgs, locks: &Locks) -> Result<u8, Failure> {
     let status = locks.inspect(&args.name).await?;
@@ -144,9 +144,14 @@ fn millis(duration: Duration) -> u64 {
 
 /// Locks as a table, a line each below its head.
 pub(crate) fn table(locks: &[LockStatus]) -> String {
+    table_of(locks, usize::MAX)
+}
+
+/// The same, in which no name takes more than so many columns.
+pub(crate) fn table_of(locks: &[LockStatus], widest: usize) -> String {
     let mut table = plain_table(&["NAME", "HOLDER", "HOST", "PID", "HELD FOR", "TIME LEFT", "TOKEN", "WAITERS"]);
     for lock in locks {
-        let mut row = vec![clean(lock.name.as_str())];
+        let mut row = vec![shortened(&clean(lock.name.as_str()), widest)];
         row.extend(lock.holder.as_ref().map_or_else(|| ["-"; 6].map(String::from), holder_cells));
         row.push(lock.waiters.len().to_string());
         table.add_row(row);

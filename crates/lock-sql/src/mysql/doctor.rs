@@ -8,7 +8,7 @@ use super::{MySqlLock, arguments};
 use crate::server::{Again, Read};
 
 const CRASH: &str =
-    "exclusion over a crash of the server: a grant that was answered may be gone afterwards, and its token come again";
+    "exclusion over a crash of the server: a grant that was answered may be gone afterwards, and the lock another's";
 
 const LAGGING: &str = "exclusion over a failover: the last grants may be missing on the replica that takes over";
 

@@ -38,10 +38,10 @@ impl PostgresLock {
 
 impl Settings {
     fn findings(&self) -> Vec<Finding> {
-        const CRASH: &str = "exclusion over a crash of the server: a grant that was answered may be gone afterwards, and its token \
-                             come again";
-        const FAILOVER: &str = "exclusion over a failover: the standby that takes over may lack the last grants, and a token may \
-                                come again";
+        const CRASH: &str = "exclusion over a crash of the server: a grant that was answered may be gone afterwards, and the \
+                             lock another's";
+        const FAILOVER: &str = "exclusion over a failover: the standby that takes over may lack the last grants, and grant \
+                                these locks again";
         let finding = |setting: String, voids: &str, advice: &str| Finding {
             setting,
             voids: voids.to_owned(),

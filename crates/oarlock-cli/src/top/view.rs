@@ -1,11 +1,10 @@
 //! What the screen shows: pure, so that it can be tested without one.
 
 use oarlock::{Holder, LockName, LockStatus};
-use unicode_width::UnicodeWidthChar;
 
-use crate::evict::question;
+use crate::evict;
 use crate::exit::Failure;
-use crate::output::clean;
+use crate::output::{clean, cut, shortened};
 use crate::show;
 
 const KEYS: &str = "q quits, ↑↓ choose, e ends a hold";
@@ -102,17 +101,20 @@ impl View {
     pub(super) fn lines(&self, width: usize, height: usize) -> Vec<Line> {
         let held = self.locks.iter().filter(|lock| lock.holder.is_some()).count();
         let waiting: usize = self.locks.iter().map(|lock| lock.waiters.len()).sum();
+        // A long name leaves the other columns their place.
+        let widest = width / 3;
         let line = |text: &str, look| Line { text: cut(&clean(text), width), look };
         let mut lines = vec![line(&format!("{}: {held} held, {waiting} waiting. {KEYS}", self.backend), Look::Plain)];
         let said = match &self.question {
-            Some((name, holder)) => format!("{} [y/N]", question(name, holder)),
+            // First what is asked, whatever there is room for besides.
+            Some((name, holder)) => format!("End this hold? [y/N] {}", evict::held(&shortened(name, widest), holder)),
             None => self.failure.as_ref().or(self.message.as_ref()).cloned().unwrap_or_default(),
         };
         lines.push(line(&said, Look::Bold));
 
         let waiters = self.waiters();
         let room = height.saturating_sub(lines.len() + 1 + waiters.len()).max(1);
-        let table = show::table(&self.locks);
+        let table = show::table_of(&self.locks, widest);
         let mut rows = table.lines();
         lines.push(line(rows.next().unwrap_or_default(), Look::Bold));
         let place = self.place();
@@ -139,21 +141,12 @@ impl View {
     }
 }
 
-/// As much of a text as so many columns hold.
-fn cut(text: &str, width: usize) -> String {
-    let mut used = 0;
-    let fits = |c: &char| {
-        used += c.width().unwrap_or(0);
-        used <= width
-    };
-    text.chars().take_while(fits).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use oarlock::{Error, ErrorKind, OwnerId, StoreToken};
+    use unicode_width::UnicodeWidthChar;
 
     use super::*;
 
@@ -216,6 +209,15 @@ mod tests {
             }
         }
         assert!(texts(&view, 80, 24).iter().any(|line| line.contains("59")), "the chosen one is in sight");
+    }
+
+    #[test]
+    fn a_long_name_hides_neither_the_question_nor_the_holder() {
+        let mut view = View::new("redis", vec![lock(&"jobs/nightly/".repeat(7), 0), lock("b", 0)]);
+        view.ask();
+        let lines = texts(&view, 80, 24);
+        assert!(lines[1].starts_with("End this hold? [y/N] \"jobs/nightly/") && lines[1].contains("… "), "{lines:?}");
+        assert!(lines[3].contains("…") && lines[3].contains("27s") && lines[4].contains("27s"), "{lines:?}");
     }
 
     #[test]
