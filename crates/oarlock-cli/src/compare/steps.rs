@@ -67,7 +67,12 @@ impl Step {
 
     /// How long it is measured where others are for this long.
     fn length(self, slice: Duration) -> Duration {
-        if self == Self::Wake { slice.max(10 * LONG_HOLD) } else { slice }
+        match self {
+            Self::Wake => slice.max(10 * LONG_HOLD),
+            // Both loads have half of it, of which half is for connections and the like to be made.
+            Self::Messages => slice.max(Duration::from_secs(1)),
+            _ => slice,
+        }
     }
 }
 
@@ -113,6 +118,9 @@ impl Trial<'_> {
             }
             Step::Wake => {
                 let study = self.study(2, turns("wake", 1, false, LONG_HOLD)).await?;
+                if study.hand_offs.count() == 0 {
+                    return Err(format!("in {:?} the lock never passed from one process to the other", self.slice));
+                }
                 let figures = percentiles(&study.hand_offs, Measure::WakeP50Us, Measure::WakeP99Us).collect();
                 Ok(Found { figures, overlaps: study.overlaps, times: Some(study.hand_offs) })
             }
