@@ -54,7 +54,8 @@ pub(crate) enum Command {
     /// Print the script that makes the tables, for stores where this program has no right to make them
     Schema {
         /// Instead of --url
-        url: Option<String>,
+        #[arg(value_name = "URL")]
+        store: Option<String>,
     },
     /// Watch the locks that are held or waited for; a table where that cannot be drawn
     #[command(long_about = TOP)]
@@ -168,7 +169,8 @@ standard output is not a terminal, or one that cannot be drawn on (TERM=dumb), i
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
     /// The store, instead of --url
-    pub(crate) url: Option<String>,
+    #[arg(value_name = "URL")]
+    pub(crate) store: Option<String>,
     /// Only names that begin with this
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,

@@ -65,7 +65,7 @@ async fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Evict(args) => on_locks(settings, None, async |locks| evict::evict(args, locks).await).await,
         Command::Doctor(args) => on_locks(settings, None, async |locks| show::doctor(args, locks).await).await,
         Command::Top(args) => {
-            let url = args.url.clone().or_else(|| settings.url.clone());
+            let url = args.store.clone().or_else(|| settings.url.clone());
             let settings = Settings { url, ..settings.clone() };
             on_locks(&settings, None, async |locks| top::top(args, locks).await).await
         }
@@ -74,7 +74,7 @@ async fn dispatch(cli: Cli) -> Result<u8, Failure> {
             compare::compare(args, settings).await
         }
         Command::Guard(args) => run::guard(args).await,
-        Command::Schema { url } => config::schema(settings, url.as_deref()),
+        Command::Schema { store } => config::schema(settings, store.as_deref()),
         Command::Worker => compare::work().await,
         Command::Completions { shell } => generate::completions(*shell),
         Command::Man { command } => generate::man(command.as_deref()),

@@ -56,11 +56,13 @@ fn etcd() {
 #[test]
 fn the_schema_is_printed_without_a_server() {
     let place = Place::new();
-    let schema = |url: &str| -> Output { place.bare(&["schema", url]).output().unwrap() };
+    let printed = |args: &[&str]| -> Output { place.bare(&[&["schema"], args].concat()).output().unwrap() };
+    let schema = |url: &str| printed(&[url]);
     for url in ["postgres://nowhere/app?table=app.locks", "mysql://nowhere/app?table=app.locks"] {
-        let printed = schema(url);
-        assert!(printed.status.success(), "{printed:?}");
-        assert!(String::from_utf8_lossy(&printed.stdout).contains("CREATE TABLE IF NOT EXISTS app.locks_lock ("));
+        for printed in [schema(url), printed(&["--url", url])] {
+            assert!(printed.status.success(), "{printed:?}");
+            assert!(String::from_utf8_lossy(&printed.stdout).contains("CREATE TABLE IF NOT EXISTS app.locks_lock ("));
+        }
     }
     assert_eq!(schema("sqlite:x").status.code(), Some(78));
     assert_eq!(schema("postgres://nowhere?table=a;b").status.code(), Some(78));

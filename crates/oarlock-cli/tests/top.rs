@@ -145,7 +145,9 @@ fn elsewhere_it_prints_a_table_once() {
         assert_eq!(table.lines().count(), 3);
         assert!(!table.contains('\x1b'));
     }
-    let output = place.bare(&["top", &place.url(), "--prefix", "a/"]).output().unwrap();
-    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 2);
+    for store in [&[&*place.url()][..], &["--url", &place.url()]] {
+        let output = place.bare(&[&["top"], store, &["--prefix", "a/"]].concat()).output().unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 2);
+    }
     assert_eq!(code(place.bare(&["top", "redis://127.0.0.1:1"]).output().unwrap().status), 69);
 }
