@@ -7,7 +7,7 @@ use crate::keeper::sleep_until;
 use crate::locks::Core;
 use crate::mutex::{FAREWELL, closed};
 use crate::options::LockOptions;
-use crate::{Claim, Error, Grant, Instant, LockGuard, LockName, Owner, Result};
+use crate::{Claim, Error, Grant, Instant, LockGuard, Owner, Result};
 
 /// The right to ask the store while others of the process wait for the answer.
 pub(crate) type Permit = crate::queue::Permit<LockGuard, Asking>;
@@ -52,16 +52,15 @@ impl Asking {
     /// undone.
     pub(crate) async fn answer(
         self,
-        core: &Arc<Core>,
         deadline: Option<Instant>,
         options: &LockOptions,
         owner: Option<&Owner>,
     ) -> Outcome {
         let mut passing = PassOn { asking: Some(self), options };
-        let asking = passing.asking.as_mut().expect("just put in");
+        let Self { request, pending: Pending { core, .. }, .. } = passing.asking.as_mut().expect("just put in");
         let answer = tokio::select! {
             biased;
-            answer = &mut asking.request => Answer::Of(answer),
+            answer = request => Answer::Of(answer),
             () = core.closed.cancelled() => Answer::Closed,
             () = sleep_until(&*core.clock, deadline) => Answer::TimedOut,
         };
@@ -81,7 +80,7 @@ impl Asking {
             Ok(Some(grant)) => {
                 let claim = pending.claim.take().expect("nothing was undone");
                 // Until the end of this function it counts as under way: a shutdown meanwhile waits.
-                match core.guard(claim, grant, options, owner, permit) {
+                match pending.core.guard(claim, grant, options, owner, permit) {
                     Ok(guard) => Outcome::Granted(guard),
                     Err(over) => {
                         let released = over.unlock().await;
@@ -115,10 +114,6 @@ impl Asking {
         drop(permit);
         pending.undo().await;
     }
-
-    fn name(&self) -> Option<&LockName> {
-        self.pending.claim.as_ref().map(|claim| &claim.name)
-    }
 }
 
 /// An acquisition that passes to the next in line when it is dropped.
@@ -135,7 +130,8 @@ impl PassOn<'_> {
         if asking.permit.is_none() || core.is_closed() {
             return Some(asking);
         }
-        let Some(name) = asking.name().cloned() else { return Some(asking) };
+        let Some(claim) = &asking.pending.claim else { return Some(asking) };
+        let name = claim.name.clone();
         core.queue.pass_on(&name, self.options, asking)
     }
 }

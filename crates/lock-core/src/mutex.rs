@@ -174,7 +174,7 @@ impl Mutex {
                     Turn::GoOn(asking) => asking,
                 },
             };
-            match asking.answer(core, deadline, &self.options, self.owner.as_ref()).await {
+            match asking.answer(deadline, &self.options, self.owner.as_ref()).await {
                 Outcome::Granted(guard) => return Ok(Some(guard)),
                 Outcome::Busy => return Ok(None),
                 // Granted, but over before we knew.
