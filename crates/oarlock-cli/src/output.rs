@@ -59,9 +59,10 @@ pub(crate) fn trace(verbose: u8) {
         1 => "info,sqlx=warn",
         _ => "debug,sqlx=warn",
     };
+    let is_asked_for_none = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(filter))
         .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
+        .with_ansi(io::stderr().is_terminal() && !is_asked_for_none)
         .init();
 }
