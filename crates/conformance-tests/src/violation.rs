@@ -73,11 +73,9 @@ impl Violation {
     }
 
     fn span(&self) -> (u64, u64) {
-        match (self.events.as_slice(), self.ordeals.as_slice()) {
-            ([first, .., last], _) => (first.at, last.at),
-            ([only], _) => (only.at, only.at),
-            ([], [ordeal, ..]) => (ordeal.from, ordeal.from),
-            ([], []) => (0, 0),
+        match (self.events.first(), self.events.last()) {
+            (Some(first), Some(last)) => (first.at, last.at),
+            _ => self.ordeals.first().map_or((0, 0), |ordeal| (ordeal.from, ordeal.from)),
         }
     }
 }

@@ -54,7 +54,7 @@ pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [F
         let before = executed(&server).await;
         let ours = run("mysql", server.url(), load);
         let asked = executed(&server).await - before;
-        println!("    flock {base}\n    mariadb {ours}, {asked} statements");
+        println!("    mysql: {asked} statements");
         rates.push(ours.rate / base.rate);
         statements.push(asked as f64 / (ours.rate * each.as_secs_f64()));
     }

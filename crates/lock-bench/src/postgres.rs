@@ -63,7 +63,7 @@ pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [F
         let before = calls(&server).await;
         let ours = run("postgres", server.url(), load);
         let asked = calls(&server).await - before;
-        println!("    flock {base}\n    postgres {ours}, bare pair {:.0} us, {asked} statements", single * 1e6);
+        println!("    postgres: bare pair {:.0} us, {asked} statements", single * 1e6);
         rates.push(ours.rate / base.rate);
         hand_offs.push(ours.at(0.5).as_secs_f64() / single);
         statements.push(asked as f64 / (ours.rate * each.as_secs_f64()));

@@ -68,18 +68,8 @@ impl PostgresServer {
         let folder = folder(Disk::Memory);
         let mut copy = unprivileged(&program("pg_basebackup"));
         copy.arg("-D").arg(folder.path().join("data")).arg("-h").arg(primary.socket_folder());
-        copy.args([
-            "-p",
-            &primary.address().port().to_string(),
-            "-U",
-            "postgres",
-            "-c",
-            "fast",
-            "-X",
-            "stream",
-            "-R",
-            "--no-sync",
-        ]);
+        copy.args(["-p", &primary.address().port().to_string(), "-U", "postgres"]);
+        copy.args(["-c", "fast", "-X", "stream", "-R", "--no-sync"]);
         assert!(copy.status().expect("install Debian's package postgresql-client-15").success(), "pg_basebackup fails");
         let from =
             format!("primary_conninfo=host={} port={} user=postgres password={PASSWORD}", through.ip(), through.port());
