@@ -4,7 +4,7 @@
 //! that is read to its end, which ours seldom are. Here another connection does it, beside the requests.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection as _};
 use tokio::sync::Mutex;
 
+use super::connection::beside;
 use super::statements::CHECKPOINTS;
 
 /// How long a log is emptied, in bytes.
@@ -67,7 +68,5 @@ async fn empty_log(path: &Path) -> sqlx::Result<()> {
 
 /// Zero where there is none.
 pub(super) fn length_of_log(path: &Path) -> u64 {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    fs::metadata(PathBuf::from(log)).map_or(0, |metadata| metadata.len())
+    fs::metadata(beside(path, "-wal")).map_or(0, |metadata| metadata.len())
 }

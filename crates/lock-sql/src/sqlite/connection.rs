@@ -113,6 +113,13 @@ fn check_folder(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// What SQLite keeps beside the file.
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(suffix);
+    beside.into()
+}
+
 /// Makes sure that one process at a time creates the file, and that it starts without the log of a file that was moved
 /// away: a log and an index of pages that the old file's users still have open would be shared with the new file.
 async fn creation_lock(path: &Path, deadline: Instant) -> Result<Option<File>> {
@@ -132,10 +139,8 @@ async fn creation_lock(path: &Path, deadline: Instant) -> Result<Option<File>> {
     }
     if FileId::of(path).is_err() {
         for suffix in ["-wal", "-shm"] {
-            let mut beside = path.as_os_str().to_owned();
-            beside.push(suffix);
             // If it cannot be removed, the file cannot be made either, and that error says more.
-            let _ = fs::remove_file(PathBuf::from(beside));
+            let _ = fs::remove_file(beside(path, suffix));
         }
     }
     Ok(Some(folder))
