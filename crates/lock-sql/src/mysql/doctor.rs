@@ -51,7 +51,9 @@ const SETTINGS: [(&str, &[&str], &str, &str); 7] = [
 
 impl MySqlLock {
     pub(super) async fn findings(&self) -> Result<Vec<Finding>> {
-        let answer = self.server.run(&self.statements.doctor, arguments!(), Again::Yes).await?;
+        let names = SETTINGS.map(|(name, ..)| format!(", '{name}'")).concat();
+        let query = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_bin'{names})");
+        let answer = self.server.run(&query.into(), arguments!(), Again::Yes).await?;
         let settings = answer.rows.iter().map(|row| Ok((row.read(0)?, row.read(1)?))).collect::<Result<_>>()?;
         Ok(findings(&settings))
     }

@@ -70,8 +70,6 @@ pub(super) struct Statements {
     /// What is of no use any more, in the order in which it goes. The tokens of old rows stay as the floor for new
     /// ones.
     pub(super) sweep: [Statement; 4],
-    /// Answers settings by their names.
-    pub(super) doctor: Statement,
 }
 
 /// What a new connection is told. Repeatable reads make what a change asks of other tables read, and lock, what is
@@ -183,11 +181,6 @@ impl Statements {
                 fill("DELETE FROM {t}_waiter WHERE seen_us < {now} - 60000000"),
                 fill("DELETE FROM {t}_gone WHERE at_us < {now} - 3600000000"),
             ],
-            doctor: fill(
-                "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin',
-                    'binlog_format', 'sysdate_is_now', 'innodb_doublewrite', 'rpl_semi_sync_master_enabled',
-                    'rpl_semi_sync_source_enabled')",
-            ),
         }
     }
 }
