@@ -1,53 +1,38 @@
-//! The developer's commands: `cargo xtask setup`, `cargo xtask test`, `cargo xtask torture BACKEND`,
-//! `cargo xtask compare`, `cargo xtask bench`, `cargo xtask guarantees`, `cargo xtask fuzz`.
+//! The developer's commands: `cargo xtask setup`, `cargo xtask test`, and what `trials` does.
 #![forbid(unsafe_code)]
 
-mod bench;
-#[cfg(test)]
-mod cases;
-mod compare;
-mod fuzz;
-mod guarantees;
-mod record;
+mod setup;
 mod test;
-mod torture;
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
-use clap::Parser;
+const USAGE: &str = "Usage: cargo xtask COMMAND
 
-/// The developer's commands.
-#[derive(Debug, Parser)]
-enum Command {
-    /// Installs what building and testing everything needs and the machine lacks.
-    Setup,
-    /// Passes all tests, and does what they need beforehand.
-    Test,
-    /// Strikes those who take locks, their networks and the server at random, and checks what they saw.
-    Torture(torture::Options),
-    /// Compares every store that can be started here, and writes the report.
-    Compare(compare::Options),
-    /// Makes the page of guarantees, docs/guarantees.md.
-    Guarantees(guarantees::Options),
-    /// Gives what reads text whatever leads deeper into it.
-    Fuzz(fuzz::Options),
-    /// Measures everything that has a bar, and writes the page of it.
-    Bench(bench::Options),
-}
+  setup           installs what building and testing everything needs and the machine lacks
+  test [WORD…]    does that, and passes all tests, or those programs with a WORD in their names
+  torture BACKEND, compare, bench, guarantees, fuzz
+                  put stores to the proof; `cargo xtask COMMAND --help` says how";
 
 fn main() -> ExitCode {
-    // The torture's workers are this program, started again.
-    if let Some(code) = conformance_tests::worker_main(&oarlock::registry()) {
-        return code;
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    // Paths are those of the repository, wherever in it one is.
+    if let Err(error) = std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")) {
+        eprintln!("xtask: the repository is not where this was built: {error}");
+        return ExitCode::FAILURE;
     }
-    let done = match Command::parse() {
-        Command::Setup => test::set_up(),
-        Command::Test => test::run(),
-        Command::Torture(options) => torture::run(&options),
-        Command::Compare(options) => compare::run(&options),
-        Command::Guarantees(options) => guarantees::run(&options),
-        Command::Fuzz(options) => fuzz::run(&options),
-        Command::Bench(options) => bench::run(&options),
+    let done = match arguments[..] {
+        ["setup"] => setup::set_up(),
+        ["test", ref words @ ..] if !words.iter().any(|word| word.starts_with('-')) => test::run(words),
+        [] | ["setup" | "test" | "help" | "-h" | "--help", ..] => {
+            println!("{USAGE}");
+            return if matches!(arguments[..], ["help" | "-h" | "--help", ..] | [_, "-h" | "--help"]) {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            };
+        }
+        _ => trial(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -56,4 +41,22 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// What takes the stores' clients to do is another program.
+fn trial(arguments: &[&str]) -> Result<(), String> {
+    setup::set_up()?;
+    let status = cargo(&["run", "--locked", "--quiet", "-p", "trials", "--"]).args(arguments).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{}: {status}", arguments.join(" "))),
+        Err(error) => Err(format!("cargo cannot be run: {error}")),
+    }
+}
+
+/// The cargo that runs this.
+fn cargo(arguments: &[&str]) -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(arguments);
+    cargo
 }

@@ -30,6 +30,8 @@ pub(crate) struct Ctx(Arc<Inner>);
 struct Inner {
     harness: &'static dyn Harness,
     store: Box<dyn Store>,
+    /// Does no other case use the store's server?
+    alone: bool,
     processes: Processes,
     lease: Duration,
 }
@@ -38,11 +40,11 @@ struct Inner {
 pub(crate) type Processes = Arc<Mutex<Vec<Pid>>>;
 
 impl Ctx {
-    pub(crate) async fn new(harness: &'static dyn Harness, processes: Processes) -> Self {
-        let store = harness.store().await;
+    pub(crate) async fn new(harness: &'static dyn Harness, alone: bool, processes: Processes) -> Self {
+        let store = if alone { harness.store_alone().await } else { harness.store().await };
         let shortest = store.connect().await.capabilities().min_lease;
         let lease = Duration::from_millis(1200).max(shortest);
-        Self(Arc::new(Inner { harness, store, processes, lease }))
+        Self(Arc::new(Inner { harness, store, alone, processes, lease }))
     }
 
     /// A lease whose end a case can wait for.
@@ -77,6 +79,8 @@ impl Ctx {
 
     /// Does this to the store.
     pub(crate) async fn inject(&self, fault: Fault) {
+        let harms_others = matches!(fault, Fault::Restart | Fault::ReplaceStore);
+        assert!(self.0.alone || !harms_others, "a case with {fault:?} is marked in the table of cases");
         if self.0.store.inject(fault.clone()).await.is_err() {
             panic!("the harness cannot do {fault:?}: let it do so, or declare the cases that need it");
         }

@@ -22,7 +22,15 @@ pub trait Harness: Send + Sync + 'static {
     }
 
     /// Makes a fresh, empty store. What cannot be made panics: a server that is missing is a failure.
+    ///
+    /// Its server may be that of other stores too, as long as no [`Fault`] at one is felt at another.
     async fn store(&self) -> Box<dyn Store>;
+
+    /// A fresh, empty store whose server no other store uses, for cases with [`Fault::Restart`] and
+    /// [`Fault::ReplaceStore`]. To be written where [`store`](Self::store) shares servers.
+    async fn store_alone(&self) -> Box<dyn Store> {
+        self.store().await
+    }
 }
 
 /// A store, its clients and the ways to break it. Dropping it removes it.
@@ -64,8 +72,10 @@ pub enum Fault {
     /// Somebody removes whatever the store keeps of this lock, with the store's own tools and without waking anybody.
     DeleteHold(LockName),
     /// The store's server dies without warning and is started again, with what it keeps; it answers when this is done.
+    /// Asked of [stores that are alone](Harness::store_alone).
     Restart,
-    /// Everything the store keeps is replaced by an empty store, under the feet of those connected.
+    /// Everything the store keeps is replaced by an empty store, under the feet of those connected. Asked of
+    /// [stores that are alone](Harness::store_alone).
     ReplaceStore,
     /// The lock's next token will be above this number.
     RaiseToken(LockName, u64),

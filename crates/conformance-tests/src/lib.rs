@@ -18,10 +18,12 @@
 //!    with one line beside the harness, `conformance_tests::suite!(MyHarness);`.
 //! 3. `cargo test --test conformance`. Each case is a test of its own, `mine::unlock_foreign`; it has a store of its
 //!    own and a deadline. `cargo test --test conformance -- unlock` runs those whose name has that in it.
+//!    Where starting a server takes long, stores can share one, if each is reached through a [`Proxy`] of its own and
+//!    keeps its locks apart. [`Harness::store_alone`] then makes one for the cases that harm the server itself.
 //! 4. What the backend cannot pass is declared in [`Harness::declared`] with the reason. It is listed as ignored, with
 //!    that reason. A case that needs a [`Fault`] that the harness does not offer fails until it is declared.
 //!
-//! A whole backend with its harness, outside this workspace and in less than 300 lines each, is `examples/file-lock` in
+//! A whole backend with its harness, as an outsider writes it and in less than 300 lines each, is `examples/file-lock` in
 //! Oarlock's repository. This one is the in-memory backend's, cut short:
 //!
 //! ```

@@ -14,10 +14,10 @@ use crate::harness::Harness;
 use crate::worker::worker_main;
 
 /// How long a case may take: several times what the longest needs.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// Cases mostly wait, so many can do it at once.
-const AT_ONCE: usize = 12;
+const AT_ONCE: usize = 8;
 
 /// Makes a test target of one line of it: the `main` of a target with `harness = false` that runs the suite on a
 /// [`Harness`](crate::Harness), given as a constant expression.
@@ -94,7 +94,7 @@ fn run_case(harness: &'static dyn Harness, case: &'static Case) -> Result<(), Fa
         move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
             let result = runtime.map(|runtime| {
-                let case = async { (case.run)(Ctx::new(harness, processes).await).await };
+                let case = async { (case.run)(Ctx::new(harness, case.alone, processes).await).await };
                 let result = catch_unwind(AssertUnwindSafe(|| runtime.block_on(case)));
                 runtime.shutdown_background();
                 result

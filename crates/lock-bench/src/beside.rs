@@ -38,9 +38,9 @@ pub struct Row {
 
 /// All of them in turns, each on a server that saves what it grants before it answers.
 pub fn every_lock(folder: &Path, rounds: usize, during: Duration) -> Vec<Row> {
-    let redis = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
-    let zookeeper = ZookeeperServers::start_with(1, &["forceSync=yes"]);
-    let (etcd, service) = (EtcdCluster::start(1), EtcdCluster::start(1));
+    let redis = RedisServer::start_durable();
+    let zookeeper = ZookeeperServers::start_durable();
+    let (etcd, service) = (EtcdCluster::start_durable(), EtcdCluster::start_durable());
     let (postgres, mariadb) = (PostgresServer::start_durable(&[]), MariaDbServer::start_durable());
     let (host, file) = (folder.display().to_string(), folder.join("beside.db").display().to_string());
     let ensemble = zookeeper.addresses()[0].to_string();

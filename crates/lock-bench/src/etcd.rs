@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use etcd_client::{Client, Compare, CompareOp, KvClient, LockOptions, PutOptions, Txn, TxnOp};
 use lock_etcd::EtcdLock;
-use test_servers::EtcdCluster;
+use test_servers::{Disk, EtcdCluster};
 
 use crate::contended::{self, Load};
 use crate::peers::{LEASE, NAME, Peer};
@@ -13,7 +13,7 @@ use crate::{Figure, PAUSE, cycle, interleaved};
 
 /// One task: the median cycle per bare one.
 pub async fn uncontended(rounds: usize, each: Duration) -> Figure {
-    let cluster = EtcdCluster::start(1);
+    let cluster = EtcdCluster::start_durable();
     let lock = EtcdLock::connect(&cluster.url(), "bench").await.expect("a server");
     let (mut client, lease) = client(&cluster.url()).await;
     let kv = client.kv_client();
@@ -30,18 +30,18 @@ pub async fn uncontended(rounds: usize, each: Duration) -> Figure {
 
 /// 8 processes on one name, with sections of nothing, and with holds and pauses of 2 ms.
 pub fn contended(rounds: usize, during: Duration) -> [Figure; 3] {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = test_servers::folder(Disk::Real);
     let [mut gains, mut tails, mut flocks] = [const { Vec::new() }; 3];
     for _ in 0..rounds {
         let load = Load { pause: Duration::ZERO, during };
         // A server of its own for each, since the service leaves something behind.
-        let service = contended::run("etcd-service", EtcdCluster::start(1).url(), load);
-        let ours = contended::run("etcd", EtcdCluster::start(1).url(), load);
+        let service = contended::run("etcd-service", EtcdCluster::start_durable().url(), load);
+        let ours = contended::run("etcd", EtcdCluster::start_durable().url(), load);
         gains.push(ours.hand_off_rate / service.hand_off_rate);
         tails.push(ours.at(0.99).as_secs_f64() * 1000.0);
         let load = Load { pause: PAUSE, during };
         let flock = contended::run("flock", folder.path(), load);
-        flocks.push(contended::run("etcd", EtcdCluster::start(1).url(), load).rate / flock.rate);
+        flocks.push(contended::run("etcd", EtcdCluster::start_durable().url(), load).rate / flock.rate);
     }
     [
         Figure::at_least("etcd: 8 processes, hand-offs / the server's lock service", gains, 8.0),

@@ -120,7 +120,7 @@ pub async fn every_store(folder: &Path, rounds: usize, each: Duration) -> Vec<Fi
     let redis = connect(&server).await;
     let file = folder.join("queue.db");
     let (postgres, mariadb) = (PostgresServer::start_durable(&[]), MariaDbServer::start_durable());
-    let (zookeeper, etcd) = (ZookeeperServers::start(), EtcdCluster::start(1));
+    let (zookeeper, etcd) = (ZookeeperServers::start(), EtcdCluster::start_durable());
     let stores: [(&str, Arc<dyn DistributedLock>); 5] = [
         ("sqlite", Arc::new(SqliteLock::open(&file, "bench").await.expect("a file"))),
         ("postgres", Arc::new(PostgresLock::connect(&postgres.url(), "bench").await.expect("a server"))),

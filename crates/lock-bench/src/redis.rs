@@ -8,7 +8,7 @@ use lock_core::{Claim, DistributedLock, LockName, OwnerId};
 use lock_redis::RedisLock;
 use redis::Script;
 use redis::aio::MultiplexedConnection;
-use test_servers::RedisServer;
+use test_servers::{Disk, RedisServer};
 
 use crate::contended::{self, Load};
 use crate::peers::{Baton, LEASE, bare_connection};
@@ -44,7 +44,7 @@ pub async fn uncontended(rounds: usize, each: Duration) -> [Figure; 2] {
 
 /// 8 processes on one name, with sections of nothing, and with holds and pauses of 2 ms.
 pub async fn contended(rounds: usize, during: Duration) -> [Figure; 6] {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = test_servers::folder(Disk::Real);
     let server = RedisServer::start();
     let url = server.url();
     let [mut batons, mut rslocks, mut tails, mut fair, mut costs, mut flocks] = [const { Vec::new() }; 6];

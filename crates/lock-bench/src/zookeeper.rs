@@ -22,7 +22,7 @@ const FOLDER: &str = "/bench/job";
 
 fn servers() -> ZookeeperServers {
     // As it comes: what is answered is on the disk.
-    ZookeeperServers::start_with(1, &["forceSync=yes"])
+    ZookeeperServers::start_durable()
 }
 
 /// Lock and unlock, nobody else there: the median cycle per that of a bare node.

@@ -129,3 +129,27 @@ impl Registry {
         Error::new(ErrorKind::Unsupported, message)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryFactory;
+
+    /// Whatever is built in with the tests: these schemes are of this test.
+    #[test]
+    fn what_is_not_built_in_names_its_feature() {
+        let mut registry = Registry::new();
+        registry.announce("paper", "pencil").announce("memory", "brain").register(MemoryFactory);
+        let missing = |url: &str| {
+            let (_, target) = Config::from_url(url).unwrap().into_parts().unwrap();
+            registry.factory(&target).map(drop)
+        };
+        let error = missing("paper://host").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("switch on the cargo feature \"pencil\""), "{error}");
+        let error = missing("papyrus://host").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("there are memory, paper"), "{error}");
+        missing("memory:").unwrap();
+    }
+}

@@ -170,3 +170,35 @@ mod without {
         None
     }
 }
+
+#[cfg(all(test, feature = "tls"))]
+mod tests {
+    use lock_core::{Config, ErrorKind, Registry};
+    use test_servers::Authority;
+
+    use crate::{RedisFactory, RedisOptions};
+
+    #[tokio::test]
+    async fn what_cannot_be_is_refused() {
+        let authority = Authority::new();
+        let known = authority.issue("known");
+        let (certificate, key) = (known.certificate.display(), known.key.display());
+        let other = authority.issue("other").key;
+        for (url, why) in [
+            ("rediss://h?ca=/nowhere.pem".to_owned(), "/nowhere.pem"),
+            (format!("rediss://h?ca={key}"), "no certificate"),
+            (format!("rediss://h?cert={certificate}"), "one needs the other"),
+            (format!("rediss://h?cert={certificate}&key={}", other.display()), "fit together"),
+            (format!("redis://h?ca={certificate}"), "rediss"),
+            ("redis://h?tls=yes".to_owned(), "tls"),
+        ] {
+            let mut registry = Registry::new();
+            registry.register(RedisFactory);
+            let error = registry.connect(Config::from_url(&url).unwrap()).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error:?}");
+            assert!(error.to_string().contains(why), "{error:?}");
+        }
+        let options = RedisOptions::new("rediss://h").unwrap().ca("/nowhere.pem");
+        assert_eq!(options.connect().await.unwrap_err().kind(), ErrorKind::Invalid);
+    }
+}

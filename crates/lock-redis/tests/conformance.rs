@@ -1,16 +1,25 @@
-//! The suite on a real server, behind a proxy.
+//! The suite on a real server, which cases share: each has a proxy and a prefix of its own.
+
+mod common;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use async_trait::async_trait;
+use common::raw;
 use conformance_tests::{Fault, Harness, NotOffered, Store};
 use lock_core::{DistributedLock, LockName, Registry};
 use lock_redis::{RedisFactory, RedisLock};
-use redis::{Cmd, FromRedisValue};
+use redis::FromRedisValue;
 use test_servers::{Proxy, RedisServer};
 
 conformance_tests::suite!(RedisHarness);
+
+/// The server of all cases that are not alone.
+static SHARED: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
+
+static STORES: AtomicU64 = AtomicU64::new(0);
 
 struct RedisHarness;
 
@@ -27,42 +36,50 @@ impl Harness for RedisHarness {
     }
 
     async fn store(&self) -> Box<dyn Store> {
+        Box::new(RedisStore::at(SHARED.address(), None))
+    }
+
+    async fn store_alone(&self) -> Box<dyn Store> {
         let server = RedisServer::start();
-        let proxy = Proxy::new(server.address());
-        Box::new(RedisStore { proxy, address: server.address(), server: Mutex::new(server) })
+        Box::new(RedisStore::at(server.address(), Some(server)))
     }
 }
 
 struct RedisStore {
     proxy: Proxy,
     address: SocketAddr,
-    server: Mutex<RedisServer>,
+    prefix: String,
+    /// If it is alone.
+    server: Mutex<Option<RedisServer>>,
 }
 
 impl RedisStore {
-    /// Past the proxy, by a connection that knows nothing of locks.
-    async fn raw<T: FromRedisValue>(&self, cmd: &[&str]) -> T {
-        let client = redis::Client::open(format!("redis://{}", self.address)).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-        let mut raw = Cmd::new();
-        raw.arg(cmd);
-        raw.query_async(&mut connection).await.unwrap()
+    fn at(address: SocketAddr, server: Option<RedisServer>) -> Self {
+        let prefix = format!("case-{}", STORES.fetch_add(1, Ordering::Relaxed));
+        Self { proxy: Proxy::new(address), address, prefix, server: Mutex::new(server) }
     }
-}
 
-/// The lock's own key, and the one with its last grant.
-fn keys(name: &LockName) -> (String, String) {
-    (format!("oarlock:{name}"), format!("oarlock-grant-of:{{oarlock:{name}}}"))
+    /// Past the proxy.
+    async fn raw<T: FromRedisValue>(&self, cmd: &[&str]) -> T {
+        raw(self.address, cmd).await
+    }
+
+    /// The lock's own key, and the one with its last grant.
+    fn keys(&self, name: &LockName) -> (String, String) {
+        let lock = format!("{}:{name}", self.prefix);
+        let grant = format!("oarlock-grant-of:{{{lock}}}");
+        (lock, grant)
+    }
 }
 
 #[async_trait]
 impl Store for RedisStore {
     async fn connect(&self) -> Arc<dyn DistributedLock> {
-        Arc::new(RedisLock::connect(&self.url().unwrap(), "oarlock").await.unwrap())
+        Arc::new(RedisLock::connect(&format!("redis://{}", self.proxy.address()), &self.prefix).await.unwrap())
     }
 
     fn url(&self) -> Option<String> {
-        Some(format!("redis://{}", self.proxy.address()))
+        Some(format!("redis://{}?prefix={}", self.proxy.address(), self.prefix))
     }
 
     fn url_of_nothing(&self) -> Option<String> {
@@ -71,7 +88,7 @@ impl Store for RedisStore {
     }
 
     async fn raw_holder(&self, name: &LockName) -> Option<String> {
-        self.raw(&["GET", &keys(name).0]).await
+        self.raw(&["GET", &self.keys(name).0]).await
     }
 
     async fn inject(&self, fault: Fault) -> Result<(), NotOffered> {
@@ -81,17 +98,17 @@ impl Store for RedisStore {
             Fault::HoldAnswers => self.proxy.hold_s2c(),
             Fault::ReleaseRequests | Fault::ReleaseAnswers => self.proxy.forward(),
             Fault::DeleteHold(name) => {
-                let (lock, grant) = keys(&name);
+                let (lock, grant) = self.keys(&name);
                 self.raw::<()>(&["DEL", &lock, &grant]).await;
             }
-            Fault::Restart => self.server.lock().unwrap().restart(),
+            Fault::Restart => self.server.lock().unwrap().as_mut().ok_or(NotOffered)?.restart(),
             Fault::ReplaceStore => {
                 self.raw::<()>(&["FLUSHALL"]).await;
                 self.raw::<()>(&["SCRIPT", "FLUSH"]).await;
             }
-            Fault::RaiseToken(name, above) => self.raw::<()>(&["SET", &keys(&name).1, &above.to_string()]).await,
+            Fault::RaiseToken(name, above) => self.raw::<()>(&["SET", &self.keys(&name).1, &above.to_string()]).await,
             Fault::PutForeign(name) => {
-                self.raw::<i64>(&["LPUSH", &keys(&name).0, "no lock"]).await;
+                self.raw::<i64>(&["LPUSH", &self.keys(&name).0, "no lock"]).await;
             }
             _ => return Err(NotOffered),
         }

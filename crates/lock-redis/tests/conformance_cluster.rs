@@ -1,8 +1,9 @@
-//! The suite on a cluster of three, each node behind a proxy.
+//! The suite on clusters of three, each node behind a proxy.
 
 mod common;
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use common::{raw, try_raw};
@@ -14,6 +15,12 @@ use test_servers::{Cluster, Proxy};
 
 conformance_tests::suite!(ClusterHarness);
 
+/// Clusters that no case uses now. The nodes send clients to their proxies, so a cluster is one case's at a time, and
+/// the next one's under another prefix.
+static FREE: Mutex<Vec<Cluster>> = Mutex::new(Vec::new());
+
+static STORES: AtomicU64 = AtomicU64::new(0);
+
 struct ClusterHarness;
 
 #[async_trait]
@@ -23,7 +30,7 @@ impl Harness for ClusterHarness {
     }
 
     fn declared(&self) -> &'static [(&'static str, &'static str)] {
-        const NODES: &str = "its nodes die one at a time, in tests/cluster.rs";
+        const NODES: &str = "its nodes die one at a time, in tests/servers/cluster.rs";
         &[("restarted_while_held", NODES), ("restarted_with_waiters", NODES)]
     }
 
@@ -34,16 +41,43 @@ impl Harness for ClusterHarness {
     }
 
     async fn store(&self) -> Box<dyn Store> {
-        Box::new(ClusterStore(Cluster::start()))
+        let free = FREE.lock().unwrap().pop();
+        let prefix = format!("case-{}", STORES.fetch_add(1, Ordering::Relaxed));
+        Box::new(ClusterStore { cluster: Some(free.unwrap_or_else(Cluster::start)), prefix, shared: true })
+    }
+
+    async fn store_alone(&self) -> Box<dyn Store> {
+        Box::new(ClusterStore { cluster: Some(Cluster::start()), prefix: "oarlock".to_owned(), shared: false })
     }
 }
 
-struct ClusterStore(Cluster);
+struct ClusterStore {
+    /// Until it is given back.
+    cluster: Option<Cluster>,
+    prefix: String,
+    shared: bool,
+}
+
+impl Drop for ClusterStore {
+    fn drop(&mut self) {
+        // Who knows in which state a case that failed left it.
+        if self.shared && !std::thread::panicking() {
+            let cluster = self.cluster.take().expect("it is given back once");
+            cluster.proxies().for_each(Proxy::reset);
+            cluster.proxies().for_each(Proxy::forward);
+            FREE.lock().unwrap().push(cluster);
+        }
+    }
+}
 
 impl ClusterStore {
+    fn cluster(&self) -> &Cluster {
+        self.cluster.as_ref().expect("it is there until it is given back")
+    }
+
     /// Asked of the node that has the key: the others refuse.
     async fn raw<T: FromRedisValue>(&self, cmd: &[&str]) -> T {
-        for address in self.0.addresses() {
+        for address in self.cluster().addresses() {
             match try_raw(address, cmd).await {
                 Ok(answer) => return answer,
                 Err(error) => assert!(error.redirect_node().is_some(), "{error}"),
@@ -51,21 +85,23 @@ impl ClusterStore {
         }
         panic!("no node has the key of {cmd:?}");
     }
-}
 
-/// The lock's own key, and the one with its last grant.
-fn keys(name: &LockName) -> (String, String) {
-    (format!("oarlock:{name}"), format!("oarlock-grant-of:{{oarlock:{name}}}"))
+    /// The lock's own key, and the one with its last grant.
+    fn keys(&self, name: &LockName) -> (String, String) {
+        let lock = format!("{}:{name}", self.prefix);
+        let grant = format!("oarlock-grant-of:{{{lock}}}");
+        (lock, grant)
+    }
 }
 
 #[async_trait]
 impl Store for ClusterStore {
     async fn connect(&self) -> Arc<dyn DistributedLock> {
-        Arc::new(RedisLock::connect(&self.0.url(), "oarlock").await.unwrap())
+        Arc::new(RedisLock::connect(&self.cluster().url(), &self.prefix).await.unwrap())
     }
 
     fn url(&self) -> Option<String> {
-        Some(self.0.url())
+        Some(format!("{}?prefix={}", self.cluster().url(), self.prefix))
     }
 
     fn url_of_nothing(&self) -> Option<String> {
@@ -74,28 +110,28 @@ impl Store for ClusterStore {
     }
 
     async fn raw_holder(&self, name: &LockName) -> Option<String> {
-        self.raw(&["GET", &keys(name).0]).await
+        self.raw(&["GET", &self.keys(name).0]).await
     }
 
     async fn inject(&self, fault: Fault) -> Result<(), NotOffered> {
         match fault {
-            Fault::HoldRequests => self.0.proxies().for_each(Proxy::hold_c2s),
-            Fault::HoldRequestsOfPresent => self.0.proxies().for_each(Proxy::hold_c2s_of_present),
-            Fault::HoldAnswers => self.0.proxies().for_each(Proxy::hold_s2c),
-            Fault::ReleaseRequests | Fault::ReleaseAnswers => self.0.proxies().for_each(Proxy::forward),
+            Fault::HoldRequests => self.cluster().proxies().for_each(Proxy::hold_c2s),
+            Fault::HoldRequestsOfPresent => self.cluster().proxies().for_each(Proxy::hold_c2s_of_present),
+            Fault::HoldAnswers => self.cluster().proxies().for_each(Proxy::hold_s2c),
+            Fault::ReleaseRequests | Fault::ReleaseAnswers => self.cluster().proxies().for_each(Proxy::forward),
             Fault::DeleteHold(name) => {
-                let (lock, grant) = keys(&name);
+                let (lock, grant) = self.keys(&name);
                 self.raw::<()>(&["DEL", &lock, &grant]).await;
             }
             Fault::ReplaceStore => {
-                for address in self.0.addresses() {
+                for address in self.cluster().addresses() {
                     raw::<()>(address, &["FLUSHALL"]).await;
                     raw::<()>(address, &["SCRIPT", "FLUSH"]).await;
                 }
             }
-            Fault::RaiseToken(name, above) => self.raw::<()>(&["SET", &keys(&name).1, &above.to_string()]).await,
+            Fault::RaiseToken(name, above) => self.raw::<()>(&["SET", &self.keys(&name).1, &above.to_string()]).await,
             Fault::PutForeign(name) => {
-                self.raw::<i64>(&["LPUSH", &keys(&name).0, "no lock"]).await;
+                self.raw::<i64>(&["LPUSH", &self.keys(&name).0, "no lock"]).await;
             }
             _ => return Err(NotOffered),
         }

@@ -1,8 +1,8 @@
-//! The suite behind a proxy, on a MariaDB server of each case's own; or on the MySQL or MariaDB server that
-//! `OARLOCK_TEST_MYSQL_URL` names, in tables of each case's own.
+//! The suite on a real MariaDB server, or on the MySQL or MariaDB server that `OARLOCK_TEST_MYSQL_URL` names. Cases
+//! share it: each has a proxy and tables of its own.
 
 use std::net::ToSocketAddrs;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,6 +16,9 @@ conformance_tests::suite!(MySqlHarness);
 
 /// A host that is busy with other tests may take its time.
 const PATIENCE: Duration = Duration::from_secs(6);
+
+/// The server of all cases that are not alone, with connections for the clients of as many as run at once.
+static SHARED: LazyLock<MariaDbServer> = LazyLock::new(|| MariaDbServer::start_with(&["--max-connections=500"]));
 
 struct MySqlHarness;
 
@@ -32,14 +35,23 @@ impl Harness for MySqlHarness {
     }
 
     async fn store(&self) -> Box<dyn Store> {
-        Box::new(match std::env::var("OARLOCK_TEST_MYSQL_URL") {
-            Ok(url) => MySqlStore::of(&url, format!("t{:016x}", rand::random::<u64>()), None),
-            Err(_) => {
+        Box::new(MySqlStore::of(&elsewhere().unwrap_or_else(|| SHARED.url()), None))
+    }
+
+    async fn store_alone(&self) -> Box<dyn Store> {
+        Box::new(match elsewhere() {
+            Some(url) => MySqlStore::of(&url, None),
+            None => {
                 let server = MariaDbServer::start();
-                MySqlStore::of(&server.url(), "oarlock".to_owned(), Some(server))
+                MySqlStore::of(&server.url(), Some(server))
             }
         })
     }
+}
+
+/// A server that somebody else started.
+fn elsewhere() -> Option<String> {
+    std::env::var("OARLOCK_TEST_MYSQL_URL").ok()
 }
 
 struct MySqlStore {
@@ -50,12 +62,12 @@ struct MySqlStore {
     proxied: String,
     /// What the names of the tables begin with.
     table: String,
-    /// Where it is the case's own.
+    /// If it is alone, and we started it.
     server: Mutex<Option<MariaDbServer>>,
 }
 
 impl MySqlStore {
-    fn of(url: &str, table: String, server: Option<MariaDbServer>) -> Self {
+    fn of(url: &str, server: Option<MariaDbServer>) -> Self {
         // From the user to the slash before the database.
         let (login, rest) =
             url.rsplit_once('@').expect("OARLOCK_TEST_MYSQL_URL is mysql://user:password@host:port/database");
@@ -63,6 +75,7 @@ impl MySqlStore {
         let address = host.to_socket_addrs().ok().and_then(|mut found| found.next());
         let proxy = Proxy::new(address.expect("OARLOCK_TEST_MYSQL_URL names a host and a port"));
         let proxied = format!("{login}@{}/{database}", proxy.address());
+        let table = format!("t{:016x}", rand::random::<u64>());
         Self { proxy, direct: url.to_owned(), proxied, table, server: Mutex::new(server) }
     }
 

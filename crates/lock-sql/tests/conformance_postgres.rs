@@ -1,19 +1,26 @@
-//! The suite on a real PostgreSQL server, behind a proxy.
+//! The suite on a real PostgreSQL server, which cases share: each has a proxy and tables of its own.
 
-use std::sync::{Arc, Mutex};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance_tests::{Fault, Harness, NotOffered, Store};
 use lock_core::{DistributedLock, LockName, Registry};
 use lock_sql::{PostgresFactory, PostgresLock, ServerOptions};
-use sqlx::{Connection, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use test_servers::{PostgresServer, Proxy};
 
 conformance_tests::suite!(PostgresHarness);
 
 /// A host that is busy with other tests may take its time.
 const PATIENCE: Duration = Duration::from_secs(6);
+
+/// The server of all cases that are not alone, with connections for the clients of as many as run at once.
+static SHARED: LazyLock<PostgresServer> = LazyLock::new(|| PostgresServer::start_with(&["max_connections=500"]));
+
+static STORES: AtomicU64 = AtomicU64::new(0);
 
 struct PostgresHarness;
 
@@ -30,34 +37,46 @@ impl Harness for PostgresHarness {
     }
 
     async fn store(&self) -> Box<dyn Store> {
+        Box::new(PostgresStore::at(SHARED.address(), None))
+    }
+
+    async fn store_alone(&self) -> Box<dyn Store> {
         let server = PostgresServer::start();
-        let proxy = Proxy::new(server.address());
-        Box::new(PostgresStore { proxy, server: Mutex::new(server) })
+        Box::new(PostgresStore::at(server.address(), Some(server)))
     }
 }
 
 struct PostgresStore {
     proxy: Proxy,
-    server: Mutex<PostgresServer>,
+    address: SocketAddr,
+    /// What the names of the tables begin with.
+    table: String,
+    /// If it is alone.
+    server: Mutex<Option<PostgresServer>>,
 }
 
 impl PostgresStore {
+    fn at(address: SocketAddr, server: Option<PostgresServer>) -> Self {
+        let table = format!("case_{}", STORES.fetch_add(1, Ordering::Relaxed));
+        Self { proxy: Proxy::new(address), address, table, server: Mutex::new(server) }
+    }
+
     /// Through the proxy.
     fn server_url(&self) -> String {
         PostgresServer::url_at(self.proxy.address())
     }
 
-    fn url_past_the_proxy(&self) -> String {
-        self.server.lock().unwrap().url()
-    }
-
     /// Past the proxy, by a connection that knows nothing of locks.
     async fn raw(&self) -> PgConnection {
-        PgConnection::connect(&self.url_past_the_proxy()).await.unwrap()
+        PgConnection::connect(&PostgresServer::url_at(self.address)).await.unwrap()
     }
 
-    async fn change(&self, name: &LockName, statement: &'static str, number: i64) {
-        let query = sqlx::query(statement).bind(format!("oarlock/{name}")).bind(number);
+    fn statement(&self, text: &str) -> AssertSqlSafe<String> {
+        AssertSqlSafe(text.replace("{t}", &self.table))
+    }
+
+    async fn change(&self, name: &LockName, statement: &str, number: i64) {
+        let query = sqlx::query(self.statement(statement)).bind(format!("oarlock/{name}")).bind(number);
         let changed = query.execute(&mut self.raw().await).await.unwrap();
         assert_eq!(changed.rows_affected(), 1, "{statement}");
     }
@@ -67,11 +86,12 @@ impl PostgresStore {
 impl Store for PostgresStore {
     async fn connect(&self) -> Arc<dyn DistributedLock> {
         let options = ServerOptions::new(&self.server_url()).unwrap().timeout(PATIENCE);
+        let options = options.table(&self.table).unwrap();
         Arc::new(PostgresLock::with(options).await.unwrap())
     }
 
     fn url(&self) -> Option<String> {
-        Some(format!("{}?timeout={}s", self.server_url(), PATIENCE.as_secs()))
+        Some(format!("{}?timeout={}s&table={}", self.server_url(), PATIENCE.as_secs(), self.table))
     }
 
     fn url_of_nothing(&self) -> Option<String> {
@@ -80,7 +100,7 @@ impl Store for PostgresStore {
     }
 
     async fn raw_holder(&self, name: &LockName) -> Option<String> {
-        let query = sqlx::query_scalar("SELECT owner FROM oarlock_lock WHERE name = $1");
+        let query = sqlx::query_scalar(self.statement("SELECT owner FROM {t}_lock WHERE name = $1"));
         let owner = query.bind(format!("oarlock/{name}")).fetch_optional(&mut self.raw().await).await.unwrap();
         owner.flatten()
     }
@@ -91,20 +111,21 @@ impl Store for PostgresStore {
             Fault::HoldRequestsOfPresent => self.proxy.hold_c2s_of_present(),
             Fault::HoldAnswers => self.proxy.hold_s2c(),
             Fault::ReleaseRequests | Fault::ReleaseAnswers => self.proxy.forward(),
-            Fault::Restart => tokio::task::block_in_place(|| self.server.lock().unwrap().restart()),
-            Fault::DeleteHold(name) => {
-                self.change(&name, "DELETE FROM oarlock_lock WHERE name = $1 AND $2 = 0", 0).await
-            }
+            Fault::Restart => match self.server.lock().unwrap().as_mut() {
+                Some(server) => tokio::task::block_in_place(|| server.restart()),
+                None => return Err(NotOffered),
+            },
+            Fault::DeleteHold(name) => self.change(&name, "DELETE FROM {t}_lock WHERE name = $1 AND $2 = 0", 0).await,
             Fault::RaiseToken(name, above) => {
                 let above = above.try_into().unwrap();
-                self.change(&name, "UPDATE oarlock_lock SET token = $2 WHERE name = $1", above).await;
+                self.change(&name, "UPDATE {t}_lock SET token = $2 WHERE name = $1", above).await;
             }
             // A token that no grant can be above.
             Fault::PutForeign(name) => {
-                self.change(&name, "INSERT INTO oarlock_lock VALUES ($1, NULL, $2, -1, -1, -1)", i64::MAX).await;
+                self.change(&name, "INSERT INTO {t}_lock VALUES ($1, NULL, $2, -1, -1, -1)", i64::MAX).await;
             }
             Fault::ReplaceStore => {
-                let empty = "TRUNCATE oarlock_lock, oarlock_waiter, oarlock_client, oarlock_gone";
+                let empty = self.statement("TRUNCATE {t}_lock, {t}_waiter, {t}_client, {t}_gone");
                 sqlx::query(empty).execute(&mut self.raw().await).await.unwrap();
             }
             _ => return Err(NotOffered),

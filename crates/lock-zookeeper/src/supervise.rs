@@ -203,7 +203,7 @@ async fn is_buried(session: &Session) -> bool {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "_servers"))]
 mod tests {
     use super::*;
     use crate::session::beacon;

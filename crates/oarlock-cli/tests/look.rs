@@ -211,9 +211,11 @@ fn completions_and_manual_pages_are_generated() {
 #[test]
 fn a_reader_that_leaves_early_is_no_panic() {
     let place = Place::new();
-    let mut child =
-        place.oarlock(&["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    drop(child.stdout.take());
+    // It has left before anything is written: all that is written would fit into the pipe.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = place.oarlock(&["completions", "bash"]);
+    let child = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!((code(output.status), told(&output).as_str()), (141, ""));
 }
@@ -249,4 +251,19 @@ fn a_wait_of_zero_tries_once() {
     let _holder = place.start(&["job"], "touch held; sleep 1000");
     wait_for("the holder", || place.path("held").exists().then_some(()));
     assert_eq!(code(place.output(&["run", "job", "--wait", "0", "--", "true"]).status), 1);
+}
+
+#[test]
+fn the_schema_is_printed_without_a_server() {
+    let place = Place::new();
+    let printed = |args: &[&str]| -> Output { place.bare(&[&["schema"], args].concat()).output().unwrap() };
+    let schema = |url: &str| printed(&[url]);
+    for url in ["postgres://nowhere/app?table=app.locks", "mysql://nowhere/app?table=app.locks"] {
+        for printed in [schema(url), printed(&["--url", url])] {
+            assert!(printed.status.success(), "{printed:?}");
+            assert!(String::from_utf8_lossy(&printed.stdout).contains("CREATE TABLE IF NOT EXISTS app.locks_lock ("));
+        }
+    }
+    assert_eq!(schema("sqlite:x").status.code(), Some(78));
+    assert_eq!(schema("postgres://nowhere?table=a;b").status.code(), Some(78));
 }

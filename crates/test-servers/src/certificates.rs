@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
+use watchdog::{Disk, folder};
 
 /// A CA of a test's own, with its files. Dropping it removes them.
 #[derive(Debug)]
@@ -28,7 +29,7 @@ impl Authority {
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("a key");
         // Two of the same name would be taken for one whose signature is wrong.
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = folder(Disk::Memory);
         parameters.distinguished_name.push(DnType::CommonName, folder.path().display().to_string());
         let issuer = CertifiedIssuer::self_signed(parameters, key).expect("a CA");
         let this = Self { folder, issuer };

@@ -9,7 +9,8 @@ use conformance_tests::torture::{self, Blow};
 use tempfile::TempDir;
 
 use crate::Proxy;
-use crate::process::{PATIENCE, Process, free_port};
+use crate::ports::free_port;
+use crate::process::{Disk, PATIENCE, Process};
 use crate::tortured::{Store, apart};
 
 /// The `etcd` processes of one cluster. Dropping it kills them and removes their files.
@@ -40,27 +41,32 @@ struct Ports {
 }
 
 impl EtcdCluster {
-    /// A cluster of so many members.
+    /// A cluster of so many members. Their files last over a kill, though not over the host's end.
     pub fn start(members: usize) -> Self {
         Self::start_with(members, &[])
     }
 
     /// A cluster whose members have more arguments, such as `--quota-backend-bytes 2000000`.
     pub fn start_with(members: usize, arguments: &[&str]) -> Self {
-        Self::start_at("http", members, arguments)
+        Self::start_at(Disk::Memory, "http", members, arguments)
+    }
+
+    /// One member that saves each write to the disk before it answers, for who measures.
+    pub fn start_durable() -> Self {
+        Self::start_at(Disk::Real, "http", 1, &[])
     }
 
     /// One member that speaks TLS, by arguments such as `--cert-file` and `--key-file`. It counts as started when it
     /// accepts connections.
     pub fn start_with_tls(arguments: &[&str]) -> Self {
-        Self::start_at("https", 1, arguments)
+        Self::start_at(Disk::Memory, "https", 1, arguments)
     }
 
-    fn start_at(scheme: &'static str, members: usize, arguments: &[&str]) -> Self {
+    fn start_at(disk: Disk, scheme: &'static str, members: usize, arguments: &[&str]) -> Self {
         let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
         // Another process may take a port between our finding it free and the member's taking it.
         for _ in 0..20 {
-            let folder = tempfile::tempdir().expect("a temporary folder");
+            let folder = watchdog::folder(disk);
             let place = |_| {
                 let (clients, peers) = (free_port(), free_port());
                 let proxy = Proxy::new((Ipv4Addr::LOCALHOST, peers).into());

@@ -6,9 +6,13 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::process::{Disk, PATIENCE, Process, certified, copy_of_initial, folder, unprivileged};
+use crate::initial::copy_of_initial;
+use crate::process::{Disk, PATIENCE, Process, certified, folder, unprivileged};
 use crate::single::{Program, Single};
 use crate::{Authority, Certificate, ServerClock};
+
+/// Debian has it where only root looks.
+const MARIADBD: &str = "/usr/sbin/mariadbd";
 
 /// Keeps commits over a kill, though not over the host's end.
 const QUICK: &str = "--innodb-flush-log-at-trx-commit=2";
@@ -49,7 +53,7 @@ impl MariaDbServer {
     }
 
     fn start_new(folder: TempDir, arguments: Vec<String>, environment: Vec<(&'static str, PathBuf)>) -> Self {
-        copy_of_initial("mariadb", initialise, &folder.path().join("data"));
+        copy_of_initial(Path::new(MARIADBD), initialise, &folder.path().join("data"));
         Self::start_in(folder, environment, || arguments.clone())
     }
 
@@ -72,7 +76,7 @@ impl Program for MariaDb {
     const NAME: &str = "mariadbd";
 
     fn spawn(folder: &Path, port: u16, arguments: &[String], environment: &[(&str, PathBuf)]) -> Option<Process> {
-        let mut mariadbd = unprivileged(Path::new("/usr/sbin/mariadbd"));
+        let mut mariadbd = unprivileged(Path::new(MARIADBD));
         mariadbd.arg("--no-defaults").arg(format!("--datadir={}", folder.join("data").display()));
         mariadbd.arg(format!("--socket={}", socket(folder).display())).arg(format!("--port={port}"));
         mariadbd.arg(format!("--pid-file={}", folder.join("pid").display()));
@@ -93,6 +97,8 @@ fn socket(folder: &Path) -> PathBuf {
 
 fn initialise(data: &Path) {
     let mut install = unprivileged(Path::new("mariadb-install-db"));
+    // The folder for temporary files may be another user's.
+    install.env("TMPDIR", data);
     install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
     install.args(["--innodb-log-file-size=4M", "--innodb-data-file-path=ibdata1:4M:autoextend"]);
     let done = install.arg(format!("--datadir={}", data.display())).status();

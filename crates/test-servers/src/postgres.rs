@@ -3,11 +3,13 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use crate::process::{Disk, Process, certified, copy_of_initial, folder, give_away, unprivileged};
+use crate::initial::copy_of_initial;
+use crate::process::{Disk, Process, certified, folder, give_away, unprivileged};
 use crate::single::{Program, Single};
 use crate::{Authority, Certificate, ServerClock};
 
@@ -77,7 +79,7 @@ impl PostgresServer {
     }
 
     fn start_new(folder: TempDir, settings: &[&str], environment: Vec<(&'static str, PathBuf)>) -> Self {
-        copy_of_initial("postgres", initialise, &folder.path().join("data"));
+        copy_of_initial(&program("postgres"), initialise, &folder.path().join("data"));
         Self::start_in(folder, environment, || owned(settings))
     }
 
@@ -124,12 +126,15 @@ impl Program for Postgres {
         let _ = fs::remove_file(&status);
         let mut postgres = unprivileged(&program("postgres"));
         postgres.arg("-D").arg(&data).arg("-k").arg(folder).args(["-p", &port.to_string()]);
-        for setting in
-            ["listen_addresses=127.0.0.1", "shared_buffers=16MB", "max_connections=200", "autovacuum_naptime=5s"]
-        {
-            postgres.args(["-c", setting]);
-        }
-        for setting in settings {
+        let ours = [
+            "listen_addresses=127.0.0.1",
+            "shared_buffers=16MB",
+            "max_connections=200",
+            "autovacuum_naptime=5s",
+            // Else it is outside of its folder, and stays when the server is killed.
+            "dynamic_shared_memory_type=mmap",
+        ];
+        for setting in ours.into_iter().chain(settings.iter().map(String::as_str)) {
             postgres.args(["-c", setting]);
         }
         let mut process = Process::spawn(postgres.envs(environment.iter().cloned()), "postgresql-15");
@@ -137,6 +142,16 @@ impl Program for Postgres {
         let ready =
             || fs::read_to_string(&status).is_ok_and(|status| status.lines().nth(7).map(str::trim) == Some("ready"));
         process.is_ready(ready).then_some(process)
+    }
+
+    /// A killed server leaves a few bytes of shared memory to the next on its files, by a number that it wrote down.
+    fn tidy(folder: &Path) {
+        let status = fs::read_to_string(folder.join("data/postmaster.pid")).unwrap_or_default();
+        if let Some(id) = status.lines().nth(6).and_then(|line| line.split_whitespace().nth(1)) {
+            let removed = Command::new("ipcrm").args(["-m", id]).stderr(Stdio::null()).status();
+            // It is gone if the server ended in good order.
+            removed.expect("install Debian's package util-linux");
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! What the servers have in common: a process of an unprivileged user, with its children, in a folder of its own.
 
 use std::fs::{self, Permissions};
-use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use tempfile::TempDir;
+pub(crate) use watchdog::Disk;
 
+use crate::ports::free_port;
 use crate::{Authority, Certificate};
 
 /// How long a server may take to answer.
@@ -19,12 +21,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 /// The user `nobody` and its group. Database servers refuse to run as root.
 const NOBODY: u32 = 65534;
 
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    listener.local_addr().expect("an address").port()
-}
-
-/// Starts something on a free port. None: it did not, since another process may take a port between our finding it free
+/// Starts something on a free port. None: it did not, since somebody else may take a port between our finding it free
 /// and its taking it.
 pub(crate) fn on_free_port<T>(what: &str, mut start: impl FnMut(u16) -> Option<T>) -> (u16, T) {
     for _ in 0..20 {
@@ -50,23 +47,9 @@ pub(crate) fn unprivileged(program: &Path) -> Command {
     command
 }
 
-/// Where the files of a server are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Disk {
-    /// In memory where the host has a place for that: what a test asks does not wait for what others write to the disk.
-    Memory,
-    /// On the disk, as a server in earnest: for who measures.
-    Real,
-}
-
 /// A temporary folder that such a program can write to.
 pub(crate) fn folder(disk: Disk) -> TempDir {
-    let memory = Path::new("/dev/shm");
-    let folder = match disk {
-        Disk::Memory if memory.is_dir() => tempfile::tempdir_in(memory),
-        _ => tempfile::tempdir(),
-    };
-    let folder = folder.expect("a temporary folder");
+    let folder = watchdog::folder(disk);
     give_away(folder.path());
     folder
 }
@@ -89,30 +72,15 @@ pub(crate) fn certified(folder: &Path, authority: &Authority, own: &Certificate)
     })
 }
 
-/// A folder of initial data, filled once for this host and copied for each server: that takes a tenth of the time.
-pub(crate) fn copy_of_initial(kind: &str, fill: impl FnOnce(&Path), to: &Path) {
-    let shared = std::env::temp_dir().join(format!("oarlock-initial-{kind}-{}", geteuid()));
-    if !shared.exists() {
-        let new = PathBuf::from(format!("{}.{}", shared.display(), free_port()));
-        fs::create_dir(&new).expect("a new folder");
-        give_away(&new);
-        fill(&new);
-        // If another process was faster, it is there by now.
-        if fs::rename(&new, &shared).is_err() {
-            fs::remove_dir_all(&new).expect("our own folder");
-        }
-    }
-    let copied = Command::new("cp").arg("-a").arg(&shared).arg(to).status().expect("cp is installed");
-    assert!(copied.success(), "the initial data could not be copied");
-}
-
 /// A server's main process. Dropping it kills it and its children.
 #[derive(Debug)]
 pub struct Process(Child);
 
 impl Process {
+    /// It ends with this process at the latest.
     pub(crate) fn spawn(command: &mut Command, package: &str) -> Self {
-        Self(command.spawn().unwrap_or_else(|error| panic!("install Debian's package {package}: {error}")))
+        let started = command.process_group(watchdog::group()).spawn();
+        Self(started.unwrap_or_else(|error| panic!("install Debian's package {package}: {error}")))
     }
 
     /// Waits until the server is ready. False: it has ended, or takes too long.

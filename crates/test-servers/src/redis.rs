@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::process::{PATIENCE, Process, free_port};
+use crate::ports::free_port;
+use crate::process::{Disk, PATIENCE, Process};
 use crate::single::{Program, Single};
 use crate::{Authority, Certificate, ServerClock};
 
@@ -26,9 +27,16 @@ impl RedisServer {
         Self::start_with(&[])
     }
 
-    /// A server with more arguments, such as `--appendonly yes`.
+    /// A server with more arguments, such as `--appendonly yes`. Its files last over a kill, though not over the host's
+    /// end.
     pub fn start_with(arguments: &[&str]) -> Self {
-        Self::start_on_ports(|| arguments.iter().map(ToString::to_string).collect())
+        Self::start_on_ports(|| owned(arguments))
+    }
+
+    /// A server that saves each write to the disk before it answers, for who measures.
+    pub fn start_durable() -> Self {
+        let saving = || owned(&["--appendonly", "yes", "--appendfsync", "always"]);
+        Self::start_in(watchdog::folder(Disk::Real), Vec::new(), saving)
     }
 
     /// A replica of another, once it follows that one's writes.
@@ -85,13 +93,13 @@ impl RedisServer {
 
     /// A server that keeps nothing on disk, and its clock.
     pub fn start_with_clock() -> (Self, ServerClock) {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = watchdog::folder(Disk::Memory);
         let clock = ServerClock::new(folder.path());
         (Self::start_in(folder, clock.environment().into(), Vec::new), clock)
     }
 
     fn start_on_ports(arguments: impl Fn() -> Vec<String>) -> Self {
-        Self::start_in(tempfile::tempdir().expect("a temporary folder"), Vec::new(), arguments)
+        Self::start_in(watchdog::folder(Disk::Memory), Vec::new(), arguments)
     }
 
     /// The port that this argument gave it.
@@ -118,6 +126,10 @@ impl RedisServer {
     pub fn url(&self) -> String {
         format!("redis://{}", self.address())
     }
+}
+
+fn owned(arguments: &[&str]) -> Vec<String> {
+    arguments.iter().map(ToString::to_string).collect()
 }
 
 /// Redis's program.

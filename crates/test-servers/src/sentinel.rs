@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 use crate::RedisServer;
-use crate::process::{Process, on_free_port};
+use crate::process::{Disk, Process, on_free_port};
 use crate::redis::{PACKAGE, answers, ask, wait_for};
 
 /// Three Redis Sentinels that watch over a primary, which they call `main`. Dropping it kills them.
@@ -21,7 +21,7 @@ pub struct Sentinels {
 impl Sentinels {
     /// Starts them, and waits until they know each other, the primary, and so many replicas.
     pub fn start(primary: &RedisServer, replicas: usize) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = watchdog::folder(Disk::Memory);
         let sentinels = (0..3).map(|number| start(&folder.path().join(number.to_string()), primary)).collect();
         let this = Self { sentinels, _folder: folder };
         wait_for("the sentinels know each other and the replicas", || {

@@ -23,6 +23,9 @@ pub trait Program: Debug + Send + 'static {
     /// Starts it, and waits until it is ready. None: it is not, as when another has the port.
     fn spawn(folder: &Path, port: u16, arguments: &[String], environment: &[(&str, PathBuf)]) -> Option<Process>;
 
+    /// Removes what a process that is dead keeps outside of its folder.
+    fn tidy(_folder: &Path) {}
+
     /// Does it know all that it had confirmed after it is started again?
     fn keeps(_arguments: &[String]) -> bool {
         true
@@ -31,7 +34,7 @@ pub trait Program: Debug + Send + 'static {
 
 /// One process of a program. Dropping it kills it and removes its files.
 #[derive(Debug)]
-pub struct Single<P> {
+pub struct Single<P: Program> {
     /// Before the folder, which it uses until it is dropped.
     process: Process,
     folder: TempDir,
@@ -93,6 +96,13 @@ impl<P: Program> Single<P> {
     pub fn restart(&mut self) {
         self.kill();
         self.start_again(0);
+    }
+}
+
+impl<P: Program> Drop for Single<P> {
+    fn drop(&mut self) {
+        self.process.kill();
+        P::tidy(self.folder.path());
     }
 }
 

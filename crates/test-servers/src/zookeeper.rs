@@ -12,7 +12,8 @@ use tempfile::TempDir;
 
 use crate::ServerClock;
 use crate::links::Links;
-use crate::process::{Process, free_port};
+use crate::ports::free_port;
+use crate::process::{Disk, Process};
 use crate::tortured::{Store, apart};
 
 /// Debian's jars, of libzookeeper-java and what it needs, in `/usr/share/java`.
@@ -60,17 +61,24 @@ impl ZookeeperServers {
 
     /// So many servers, with more lines in their `zoo.cfg`, of which those that begin with `-D` are Java's instead.
     pub fn start_with(count: usize, options: &[&str]) -> Self {
-        Self::start_in(count, options, |_| Vec::new())
+        Self::start_in(Disk::Memory, count, options, |_| Vec::new())
+    }
+
+    /// One server that saves each write to the disk before it answers, for who measures.
+    pub fn start_durable() -> Self {
+        Self::start_in(Disk::Real, 1, &["forceSync=yes"], |_| Vec::new())
     }
 
     /// One server, and its clock.
     pub fn start_with_clock() -> (Self, ServerClock) {
         let mut clock = None;
-        let servers = Self::start_in(1, &[], |folder| clock.insert(ServerClock::new(folder)).environment().into());
+        let servers =
+            Self::start_in(Disk::Memory, 1, &[], |folder| clock.insert(ServerClock::new(folder)).environment().into());
         (servers, clock.expect("it has started"))
     }
 
     fn start_in(
+        disk: Disk,
         count: usize,
         options: &[&str],
         mut environment: impl FnMut(&Path) -> Vec<(&'static str, PathBuf)>,
@@ -78,7 +86,7 @@ impl ZookeeperServers {
         let options: Vec<_> = options.iter().map(ToString::to_string).collect();
         // Another process may take a port between our finding it free and a server's taking it.
         for _ in 0..5 {
-            let folder = tempfile::tempdir().expect("a temporary folder");
+            let folder = watchdog::folder(disk);
             let ports: Vec<_> = (0..count).map(|_| [(); 3].map(|()| free_port())).collect();
             let quorum: Vec<_> = ports.iter().map(|[_, quorum, _]| *quorum).collect();
             let links = Links::between(&quorum);
@@ -229,7 +237,9 @@ fn configure(folder: &Path, ports: &[[u16; 3]], links: &Links, number: usize, op
 
 fn spawn(folder: &Path, number: usize, options: &[String], environment: &[(&str, PathBuf)]) -> Process {
     let mut java = java(&JARS);
-    java.args(["-Xms32m", "-XX:TieredStopAtLevel=1"]).args(options.iter().filter(|option| option.starts_with("-D")));
+    java.args(["-Xms32m", "-XX:TieredStopAtLevel=1"])
+        .arg(format!("-Djava.io.tmpdir={}", folder.display()))
+        .args(options.iter().filter(|option| option.starts_with("-D")));
     java.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain");
     java.arg(home(folder, number).join("zoo.cfg")).current_dir(folder);
     java.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).envs(environment.iter().cloned());
@@ -245,7 +255,8 @@ pub fn curator() -> Command {
 fn java(jars: &[&str]) -> Command {
     let jars: Vec<_> = jars.iter().map(|jar| format!("/usr/share/java/{jar}.jar")).collect();
     let mut java = Command::new("java");
-    java.args(["-Xmx96m", "-XX:+UseSerialGC", "-cp", &jars.join(":")]);
+    // Without a file in the folder for temporary ones, by which other Java programs would find it.
+    java.args(["-Xmx96m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-cp", &jars.join(":")]);
     java
 }
 

@@ -21,18 +21,21 @@ use lock_core::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::sync::{Mutex, MutexGuard};
 
 /// How often one looks who waits for its turn, and for a lock.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// How long one waits for its turn: somebody may be stopped in the middle of its own.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long one waits for its turn: somebody may be stopped in the middle of its own. Among processes there is no order.
+const PATIENCE: Duration = Duration::from_secs(4);
 
 /// Locks in a folder that exists, on a local disk.
 #[derive(Clone, Debug)]
 pub struct FileLock {
     folder: PathBuf,
     prefix: String,
+    /// Our own tasks wait for their turn in order; one of them at a time looks whether it has come.
+    here: Arc<Mutex<()>>,
 }
 
 /// What `locks.json` has.
@@ -57,25 +60,26 @@ struct Hold {
 impl FileLock {
     /// Locks in this folder, apart from those with another prefix.
     pub fn new(folder: impl Into<PathBuf>, prefix: &str) -> Self {
-        Self { folder: folder.into(), prefix: prefix.to_owned() }
+        Self { folder: folder.into(), prefix: prefix.to_owned(), here: Arc::default() }
     }
 
     /// Waits for one's turn. It ends when the file is closed, by whatever means.
-    async fn turn(&self) -> Result<File> {
+    async fn turn(&self) -> Result<(File, MutexGuard<'_, ()>)> {
         let path = self.folder.join("turn");
         let file = File::options().create(true).append(true).open(&path).map_err(|error| self.failed(error))?;
-        let late = SystemClock.now() + PATIENCE;
-        loop {
-            match file.try_lock() {
-                Ok(()) => return Ok(file),
-                Err(TryLockError::WouldBlock) if SystemClock.now() < late => tokio::time::sleep(LOOK).await,
-                Err(TryLockError::WouldBlock) => {
-                    let wrong = format!("somebody has {} locked for too long; look who it is", path.display());
-                    return Err(Error::new(ErrorKind::Unavailable, wrong));
+        let waiting = async {
+            let here = self.here.lock().await;
+            loop {
+                match file.try_lock() {
+                    Ok(()) => return Ok(here),
+                    Err(TryLockError::WouldBlock) => tokio::time::sleep(LOOK).await,
+                    Err(TryLockError::Error(error)) => return Err(self.failed(error)),
                 }
-                Err(TryLockError::Error(error)) => return Err(self.failed(error)),
             }
-        }
+        };
+        let wrong = || format!("somebody has {} locked for too long; look who it is", path.display());
+        let here = tokio::time::timeout(PATIENCE, waiting).await;
+        Ok((file, here.unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, wrong())))?))
     }
 
     /// Decides something, in one's turn, at the time that it then is.
@@ -289,7 +293,7 @@ impl BackendFactory for FileLockFactory {
         target.params.finish("folder", &[])?;
         let lock = FileLock::new(target.url.path()?, &target.prefix);
         // That it can be used shows now.
-        lock.turn().await?;
+        drop(lock.turn().await?);
         Ok(Arc::new(lock))
     }
 }

@@ -8,8 +8,8 @@ use crate::ctx::{BOUND, Ctx, LONG, claim, holds, name, soon, take, until};
 use crate::faulty::{Effect, Verb};
 use crate::harness::Fault;
 
-/// A lease whose renewals come soon, and whose end does not.
-const RENEWED: Duration = Duration::from_secs(90);
+/// A lease that is renewed after a third of it, and that ends later than [`BOUND`] after that.
+const RENEWED: Duration = Duration::from_secs(40);
 
 /// Told at the next renewal, long before the lease's end.
 async fn told_at_renewal(guard: &LockGuard) {

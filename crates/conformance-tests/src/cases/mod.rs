@@ -19,23 +19,29 @@ use crate::ctx::Ctx;
 /// One case.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
+    /// It gets a store whose server is its own, to restart it or to replace what it keeps.
+    pub(crate) alone: bool,
     pub(crate) run: fn(Ctx) -> Pin<Box<dyn Future<Output = ()>>>,
 }
 
 macro_rules! cases {
-    ($($file:ident: $($case:ident)*;)*) => {
+    ($($file:ident: $($case:ident $(($alone:ident))?)*;)*) => {
         /// Every case. (One that is not listed here is dead code, which the compiler reports.)
-        pub(crate) const CASES: &[Case] = &[
-            $($(Case { name: stringify!($case), run: |ctx| Box::pin($file::$case(ctx)) },)*)*
-        ];
+        pub(crate) const CASES: &[Case] = &[$($(Case {
+            name: stringify!($case),
+            alone: cases!(@ $($alone)?),
+            run: |ctx| Box::pin($file::$case(ctx)),
+        },)*)*];
     };
+    (@) => { false };
+    (@ alone) => { true };
 }
 
 cases! {
     safety: excl_tasks excl_two_names tokens_rise token_survives_idle unlock_foreign unlock_after_expiry unlock_retry
         late_acquire_lands late_acquire_lands_after_reconnect acquire_answer_lost dup_request try_lock_denied;
     process: excl_processes holder_killed waiter_killed fenced_counter_pause lost_after_sigstop writer_stopped
-        restarted_while_held restarted_with_waiters store_replaced store_down_at_start torture;
+        restarted_while_held(alone) restarted_with_waiters(alone) store_replaced(alone) store_down_at_start torture;
     liveness: lock_waits_then_gets lost_wakeup timeout_exact herd_50 list_pages;
     lease: renew_keeps renew_stops_on_unlock renew_after_error renew_panics acquire_reply_late request_held_back
         answer_held_back answer_read_late promise_covered renew_reply_late last_renew_reply_late renew_refused_once

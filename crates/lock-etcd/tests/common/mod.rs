@@ -1,6 +1,8 @@
-//! The suite's harness: a cluster of so many members, each behind a proxy.
+//! The suite's harness: a cluster of so many members, which cases share. Each case has proxies and a prefix of its own.
 
-use std::sync::{Arc, Mutex};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use async_trait::async_trait;
 use conformance_tests::{Fault, Harness, NotOffered, Store};
@@ -13,6 +15,11 @@ pub(crate) struct EtcdHarness {
     pub(crate) name: &'static str,
     pub(crate) members: usize,
 }
+
+/// The cluster of all cases that are not alone.
+static SHARED: OnceLock<EtcdCluster> = OnceLock::new();
+
+static STORES: AtomicU64 = AtomicU64::new(0);
 
 #[async_trait]
 impl Harness for EtcdHarness {
@@ -31,40 +38,62 @@ impl Harness for EtcdHarness {
     }
 
     async fn store(&self) -> Box<dyn Store> {
-        let members = self.members;
-        let cluster = tokio::task::spawn_blocking(move || EtcdCluster::start(members)).await.unwrap();
-        let proxies = cluster.addresses().into_iter().map(Proxy::new).collect();
-        Box::new(EtcdStore { proxies, cluster: Mutex::new(cluster) })
+        let cluster = SHARED.get_or_init(|| EtcdCluster::start(self.members));
+        Box::new(EtcdStore::at(cluster.addresses(), None))
+    }
+
+    async fn store_alone(&self) -> Box<dyn Store> {
+        let cluster = EtcdCluster::start(self.members);
+        Box::new(EtcdStore::at(cluster.addresses(), Some(cluster)))
     }
 }
 
 struct EtcdStore {
     proxies: Vec<Proxy>,
-    cluster: Mutex<EtcdCluster>,
+    members: Vec<SocketAddr>,
+    prefix: String,
+    /// If it is alone.
+    cluster: Mutex<Option<EtcdCluster>>,
 }
 
 impl EtcdStore {
+    fn at(members: Vec<SocketAddr>, cluster: Option<EtcdCluster>) -> Self {
+        let proxies = members.iter().copied().map(Proxy::new).collect();
+        let prefix = format!("case-{}", STORES.fetch_add(1, Ordering::Relaxed));
+        Self { proxies, members, prefix, cluster: Mutex::new(cluster) }
+    }
+
+    /// Through the proxies.
+    fn cluster_url(&self) -> String {
+        let hosts: Vec<_> = self.proxies.iter().map(|proxy| proxy.address().to_string()).collect();
+        format!("etcd://{}", hosts.join(","))
+    }
+
     /// Past the proxies, by a connection that knows nothing of locks.
     async fn raw(&self) -> Client {
-        let members: Vec<_> = self.cluster.lock().unwrap().addresses().iter().map(ToString::to_string).collect();
+        let members: Vec<_> = self.members.iter().map(ToString::to_string).collect();
         Client::connect(members, None).await.unwrap()
     }
-}
 
-/// What all keys of the lock begin with, by the rule in the manual.
-fn line(name: &LockName) -> String {
-    format!("oarlock/{}/", name.as_str().replace('%', "%25").replace('/', "%2F"))
+    /// What all keys of the lock begin with, by the rule in the manual.
+    fn line(&self, name: &LockName) -> String {
+        format!("{}/{}/", self.prefix, name.as_str().replace('%', "%25").replace('/', "%2F"))
+    }
+
+    /// Does this to the cluster, if it is alone.
+    fn harm(&self, how: impl FnOnce(&mut EtcdCluster)) -> Result<(), NotOffered> {
+        tokio::task::block_in_place(|| self.cluster.lock().unwrap().as_mut().map(how).ok_or(NotOffered))
+    }
 }
 
 #[async_trait]
 impl Store for EtcdStore {
     async fn connect(&self) -> Arc<dyn DistributedLock> {
-        Arc::new(EtcdLock::connect(&self.url().unwrap(), "oarlock").await.unwrap())
+        Arc::new(EtcdLock::connect(&self.cluster_url(), &self.prefix).await.unwrap())
     }
 
     fn url(&self) -> Option<String> {
-        let hosts: Vec<_> = self.proxies.iter().map(|proxy| proxy.address().to_string()).collect();
-        Some(format!("etcd://{}", hosts.join(",")))
+        Some(format!("{}?prefix={}", self.cluster_url(), self.prefix))
     }
 
     fn url_of_nothing(&self) -> Option<String> {
@@ -74,7 +103,7 @@ impl Store for EtcdStore {
 
     async fn raw_holder(&self, name: &LockName) -> Option<String> {
         let first = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend).with_limit(1);
-        let found = self.raw().await.get(line(name), Some(first)).await.unwrap();
+        let found = self.raw().await.get(self.line(name), Some(first)).await.unwrap();
         found.kvs().first().map(|key| key.value_str().unwrap().to_owned())
     }
 
@@ -86,15 +115,14 @@ impl Store for EtcdStore {
             Fault::ReleaseRequests | Fault::ReleaseAnswers => self.proxies.iter().for_each(Proxy::forward),
             Fault::DeleteHold(name) => {
                 let all = DeleteOptions::new().with_prefix();
-                self.raw().await.delete(line(&name), Some(all)).await.unwrap();
+                self.raw().await.delete(self.line(&name), Some(all)).await.unwrap();
             }
-            Fault::Restart => tokio::task::block_in_place(|| {
-                let mut cluster = self.cluster.lock().unwrap();
-                (0..self.proxies.len()).for_each(|member| cluster.restart(member));
-            }),
-            Fault::ReplaceStore => tokio::task::block_in_place(|| self.cluster.lock().unwrap().replace()),
+            Fault::Restart => {
+                self.harm(|cluster| (0..self.members.len()).for_each(|member| cluster.restart(member)))?
+            }
+            Fault::ReplaceStore => self.harm(EtcdCluster::replace)?,
             Fault::PutForeign(name) => {
-                self.raw().await.put(format!("{}stray", line(&name)), "no lock", None).await.unwrap();
+                self.raw().await.put(format!("{}stray", self.line(&name)), "no lock", None).await.unwrap();
             }
             _ => return Err(NotOffered),
         }

@@ -1,12 +1,13 @@
-//! Servers for the suite: all cases share them, each below a path of its own and behind proxies of its own.
+//! Servers for the suite, which cases share, each below a path of its own and behind proxies of its own.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance_tests::{Fault, Harness, NotOffered, Store};
 use lock_core::{DistributedLock, LockName, Registry};
-use lock_zookeeper::{ZookeeperFactory, ZookeeperLock};
+use lock_zookeeper::{ZookeeperFactory, ZookeeperOptions};
 use test_servers::{Proxy, ZookeeperServers};
 use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 
@@ -18,18 +19,16 @@ pub(crate) struct ZookeeperHarness {
 }
 
 impl ZookeeperHarness {
-    fn servers(&self) -> Arc<ZookeeperServers> {
-        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
-        running.upgrade().unwrap_or_else(|| {
-            let servers = Arc::new(ZookeeperServers::start_with(self.servers, &[]));
-            *running = Arc::downgrade(&servers);
-            servers
-        })
+    fn start(&self) -> ZookeeperServers {
+        ZookeeperServers::start_with(self.servers, &[])
     }
 }
 
-/// The servers that run, as long as a case uses them.
-static RUNNING: Mutex<Weak<ZookeeperServers>> = Mutex::new(Weak::new());
+/// The servers of all cases that are not alone.
+static SHARED: OnceLock<ZookeeperServers> = OnceLock::new();
+
+/// A host that is busy with other tests may take its time.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 static STORES: AtomicU64 = AtomicU64::new(0);
 
@@ -40,14 +39,16 @@ impl Harness for ZookeeperHarness {
     }
 
     fn declared(&self) -> &'static [(&'static str, &'static str)] {
-        &[
+        const SERVERS: &str = "its servers die one at a time, in tests/servers/restart.rs";
+        const DECLARED: [(&str, &str); 3] = [
             (
                 "token_range",
                 "nobody can raise a server's transaction number by 2^53; the token is that number as it is",
             ),
-            ("restarted_while_held", "all cases share the servers; the tests of faults restart some of their own"),
-            ("restarted_with_waiters", "all cases share the servers; the tests of faults restart some of their own"),
-        ]
+            ("restarted_while_held", SERVERS),
+            ("restarted_with_waiters", SERVERS),
+        ];
+        if self.servers == 1 { &DECLARED[..1] } else { &DECLARED }
     }
 
     fn registry(&self) -> Registry {
@@ -57,14 +58,13 @@ impl Harness for ZookeeperHarness {
     }
 
     async fn store(&self) -> Box<dyn Store> {
-        let servers = self.servers();
-        let path = format!("/case-{}", STORES.fetch_add(1, Ordering::Relaxed));
-        let raw = raw(&servers).await;
-        // Of a case before this one, in a process that ended, nothing is left: the servers ended with it.
-        raw.create(&path, b"", &PERSISTENT).await.unwrap();
-        let raw = raw.chroot(path.clone()).unwrap();
-        let proxies = servers.addresses().into_iter().map(Proxy::new).collect();
-        Box::new(ZookeeperStore { path, raw, proxies, _servers: servers })
+        Box::new(ZookeeperStore::below_a_path_of(SHARED.get_or_init(|| self.start())).await)
+    }
+
+    async fn store_alone(&self) -> Box<dyn Store> {
+        let servers = self.start();
+        let store = ZookeeperStore::below_a_path_of(&servers).await;
+        Box::new(ZookeeperStore { servers: Mutex::new(Some(servers)), ..store })
     }
 }
 
@@ -72,7 +72,8 @@ struct ZookeeperStore {
     path: String,
     raw: Client,
     proxies: Vec<Proxy>,
-    _servers: Arc<ZookeeperServers>,
+    /// If it is alone.
+    servers: Mutex<Option<ZookeeperServers>>,
 }
 
 /// The lock's path, by the words of the manual: what is not printable ASCII, `/` and `%` are escaped.
@@ -91,6 +92,28 @@ fn folder(name: &LockName) -> String {
 }
 
 impl ZookeeperStore {
+    async fn below_a_path_of(servers: &ZookeeperServers) -> Self {
+        let path = format!("/case-{}", STORES.fetch_add(1, Ordering::Relaxed));
+        let raw = raw(servers).await;
+        raw.create(&path, b"", &PERSISTENT).await.unwrap();
+        let raw = raw.chroot(path.clone()).unwrap();
+        let proxies = servers.addresses().into_iter().map(Proxy::new).collect();
+        Self { path, raw, proxies, servers: Mutex::new(None) }
+    }
+
+    fn restart(&self) -> Result<(), NotOffered> {
+        let mut servers = self.servers.lock().unwrap();
+        let servers = servers.as_mut().ok_or(NotOffered)?;
+        tokio::task::block_in_place(|| (0..self.proxies.len()).for_each(|number| servers.restart(number)));
+        Ok(())
+    }
+
+    /// Through the proxies.
+    fn servers_url(&self) -> String {
+        let hosts: Vec<_> = self.proxies.iter().map(|proxy| proxy.address().to_string()).collect();
+        format!("zookeeper://{}{}", hosts.join(","), self.path)
+    }
+
     async fn first(&self, name: &LockName) -> Option<String> {
         let folder = folder(name);
         self.raw.sync("/").await.unwrap();
@@ -121,12 +144,12 @@ impl ZookeeperStore {
 #[async_trait]
 impl Store for ZookeeperStore {
     async fn connect(&self) -> Arc<dyn DistributedLock> {
-        Arc::new(ZookeeperLock::connect(&self.url().unwrap(), "oarlock").await.unwrap())
+        let options = ZookeeperOptions::new(&self.servers_url()).unwrap().prefix("oarlock").timeout(PATIENCE);
+        Arc::new(options.connect().await.unwrap())
     }
 
     fn url(&self) -> Option<String> {
-        let hosts: Vec<_> = self.proxies.iter().map(|proxy| proxy.address().to_string()).collect();
-        Some(format!("zookeeper://{}{}", hosts.join(","), self.path))
+        Some(format!("{}?timeout={}s", self.servers_url(), PATIENCE.as_secs()))
     }
 
     fn url_of_nothing(&self) -> Option<String> {
@@ -151,6 +174,13 @@ impl Store for ZookeeperStore {
                 }
                 // Empty, the server may remove it as well.
                 let _ = self.raw.delete(&folder(&name), None).await;
+            }
+            Fault::Restart => {
+                self.restart()?;
+                // The session goes on, over another connection.
+                while matches!(self.raw.sync("/").await, Err(ZkError::ConnectionLoss)) {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
             }
             Fault::ReplaceStore => self.empty().await,
             Fault::PutForeign(name) => {

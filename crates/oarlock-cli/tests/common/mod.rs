@@ -137,6 +137,13 @@ impl Drop for Running {
     }
 }
 
+/// The processes that this one started and that still run.
+pub(crate) fn children(parent: &Running) -> Vec<String> {
+    let pid = parent.pid();
+    let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    listed.split_whitespace().map(str::to_owned).collect()
+}
+
 /// Runs a line on a terminal of its own; `$OARLOCK` is the program.
 pub(crate) fn on_terminal(place: &Place, line: &str) -> Command {
     let mut command = heedful("script");

@@ -1,0 +1,12 @@
+//! What needs servers, but for the suite.
+
+mod cluster;
+#[path = "../common/mod.rs"]
+mod common;
+mod faults;
+mod interop;
+mod memory_and_clock;
+mod replicas;
+mod rights;
+mod sentinel;
+mod tls;

@@ -1,0 +1,109 @@
+//! What a server does to locks by itself: it drops them when its memory is full, and its clock is set. No lock survives
+//! that by time alone; the holder is told, and the tokens rise.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::common::{BOUND, LONG, claim, holder, in_background, in_line, raw, soon, until};
+use lock_core::{DistributedLock, LockName, Locks, Renewal, Unlocked};
+use lock_redis::RedisLock;
+use test_servers::RedisServer;
+
+/// Its first renewal comes after a third of it.
+const LEASE: Duration = Duration::from_secs(15);
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+async fn client(server: &RedisServer) -> Arc<RedisLock> {
+    Arc::new(RedisLock::connect(&server.url(), "oarlock").await.unwrap())
+}
+
+fn locks(lock: &Arc<RedisLock>) -> Locks {
+    Locks::builder(Arc::clone(lock) as Arc<dyn DistributedLock>).lease(LEASE).build().unwrap()
+}
+
+/// When a lease has been renewed once, or has not. Before its end, so that what is told then was told by the store.
+async fn one_renewal<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LEASE * 4 / 5, future).await.unwrap_or_else(|_| panic!("not by the next renewal: {what}"))
+}
+
+/// 69. A full server drops the lock: told at the next renewal, and the next token is higher though the last one was
+/// dropped too.
+#[tokio::test]
+async fn redis_evicted() {
+    let server = RedisServer::start();
+    let lock = client(&server).await;
+    let guard = locks(&lock).mutex("x").lock().await.unwrap();
+    raw::<()>(server.address(), &["CONFIG", "SET", "maxmemory-policy", "volatile-lru"]).await;
+    raw::<()>(server.address(), &["CONFIG", "SET", "maxmemory", "1"]).await;
+    until("the eviction", async || holder(server.address(), "x").await.is_none()).await;
+    raw::<()>(server.address(), &["CONFIG", "SET", "maxmemory", "0"]).await;
+    let next = lock.try_lock(&claim("x", "next")).await.unwrap().unwrap();
+    assert!(next.token > guard.fencing_token().store());
+    one_renewal("the loss", guard.lost()).await;
+    assert_eq!(guard.unlock().await.unwrap(), Unlocked::NotHeld);
+    let found = lock.doctor().await.unwrap();
+    assert!(found.iter().any(|finding| finding.setting == "maxmemory-policy=volatile-lru"), "{found:?}");
+}
+
+/// 83. An hour ahead: every lease is over at once, which its holder is told at the next renewal.
+#[tokio::test]
+async fn server_wall_plus_1h() {
+    let (server, clock) = RedisServer::start_with_clock();
+    let lock = client(&server).await;
+    let guard = locks(&lock).mutex("x").lock().await.unwrap();
+    clock.ahead(HOUR);
+    until("the end of the lease", async || holder(server.address(), "x").await.is_none()).await;
+    let next = lock.try_lock(&claim("x", "next")).await.unwrap().unwrap();
+    assert!(next.token > guard.fencing_token().store());
+    one_renewal("the loss", guard.lost()).await;
+    assert_eq!(guard.unlock().await.unwrap(), Unlocked::NotHeld);
+}
+
+/// 83. An hour back: a lease lasts an hour longer, until it is renewed; tokens rise all the same, and a waiter is given
+/// no more time than is surely its own.
+#[tokio::test]
+async fn server_wall_minus_1h() {
+    let (server, clock) = RedisServer::start_with_clock();
+    let lock = client(&server).await;
+    let remaining = async || {
+        let status = lock.inspect(&LockName::new("x").unwrap()).await.unwrap();
+        status.holder.map_or(Duration::ZERO, |holder| holder.remaining)
+    };
+    let held = claim("x", "holder");
+    let first = lock.try_lock(&held).await.unwrap().unwrap();
+    let waiting = in_background(&lock, &claim("x", "next"));
+    until("the next in line", async || in_line(&lock, "x").await == 1).await;
+    clock.behind(HOUR);
+    assert!(remaining().await > LONG + HOUR / 2);
+    assert!(matches!(lock.renew(std::slice::from_ref(&held)).await[..], [Ok(Renewal::Held { .. })]));
+    assert!(remaining().await < LONG + BOUND);
+    assert_eq!(lock.unlock(&held).await.unwrap(), Unlocked::Released);
+    let next = soon("the hand-over", waiting).await.unwrap().unwrap();
+    assert!(next.token > first.token);
+    assert!(next.valid_until <= lock.clock().now() + LONG);
+    assert_eq!(lock.unlock(&claim("x", "next")).await.unwrap(), Unlocked::Released);
+    let last = lock.try_lock(&claim("x", "last")).await.unwrap().unwrap();
+    assert!(last.token > next.token);
+}
+
+/// 86. The clock is set ahead by half a lease after the grant: the renewal comes before the end, and all is as it was.
+#[tokio::test]
+async fn server_clock_at_renew() {
+    let (server, clock) = RedisServer::start_with_clock();
+    let lock = client(&server).await;
+    let guard = locks(&lock).mutex("x").lock().await.unwrap();
+    clock.ahead(LEASE / 2);
+    let remaining: i64 = raw(server.address(), &["PTTL", "oarlock:x"]).await;
+    assert!(remaining < LEASE.as_millis() as i64 / 2 + 100, "{remaining}");
+    one_renewal("the renewal", async {
+        until("the renewal", async || {
+            let remaining: i64 = raw(server.address(), &["PTTL", "oarlock:x"]).await;
+            remaining > LEASE.as_millis() as i64 * 3 / 4
+        })
+        .await;
+    })
+    .await;
+    assert!(guard.is_held());
+    assert_eq!(guard.unlock().await.unwrap(), Unlocked::Released);
+}

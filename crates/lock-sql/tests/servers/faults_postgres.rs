@@ -1,0 +1,355 @@
+//! What the suite cannot see on PostgreSQL: sessions that are ended, commits that hang, rights, how much is asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::common::{BOUND, LONG, claim, granted, in_background, in_line, lasting, until};
+use lock_core::{Config, DistributedLock, ErrorKind, LockName, Registry, Renewal, Unlocked};
+use lock_sql::{PostgresFactory, PostgresLock, ServerOptions};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+use test_servers::{PostgresServer, Proxy};
+
+/// Ends every session of ours.
+const ENDED: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'oarlock'";
+
+async fn client(server: &PostgresServer) -> Arc<PostgresLock> {
+    Arc::new(PostgresLock::connect(&server.url(), "oarlock").await.unwrap())
+}
+
+async fn raw(server: &PostgresServer) -> PgConnection {
+    PgConnection::connect(&server.url()).await.unwrap()
+}
+
+async fn run(server: &PostgresServer, statement: &str) {
+    raw(server).await.execute(sqlx::raw_sql(AssertSqlSafe(statement))).await.unwrap();
+}
+
+async fn number(server: &PostgresServer, query: &'static str) -> i64 {
+    sqlx::query_scalar(query).fetch_one(&mut raw(server).await).await.unwrap()
+}
+
+/// The server ends every session, that which listens too: holds last, and those in line keep their places.
+#[tokio::test]
+async fn sessions_that_are_ended_cost_nothing() {
+    let server = PostgresServer::start();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let first = claim("x", "first");
+    one.try_lock(&first).await.unwrap().unwrap();
+    let second = in_background(&other, &claim("x", "second"));
+    until("the second in line", async || in_line(&*one, "x").await == 1).await;
+    let third = in_background(&one, &claim("x", "third"));
+    until("the third in line", async || in_line(&*one, "x").await == 2).await;
+    let before = number(&server, "SELECT count(*) FROM oarlock_client").await;
+    run(&server, ENDED).await;
+    until("both clients listen anew", async || {
+        number(&server, "SELECT count(*) FROM oarlock_client").await == before + 2 && in_line(&*one, "x").await == 2
+    })
+    .await;
+    assert_eq!(one.unlock(&first).await.unwrap(), Unlocked::Released);
+    let second = granted(second).await;
+    assert_eq!(other.unlock(&claim("x", "second")).await.unwrap(), Unlocked::Released);
+    assert!(granted(third).await.token > second.token);
+}
+
+/// The server is killed and restarted: the hold is what it was, and those who wait are served.
+#[tokio::test]
+async fn a_restart_is_no_loss() {
+    let mut server = PostgresServer::start();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let held = claim("x", "holder");
+    one.try_lock(&held).await.unwrap().unwrap();
+    server.restart();
+    let answer = one.renew(std::slice::from_ref(&held)).await.pop().unwrap().unwrap();
+    assert!(matches!(answer, Renewal::Held { .. }));
+    let waiting = in_background(&other, &claim("x", "waiter"));
+    until("the waiter in line", async || in_line(&*one, "x").await == 1).await;
+    assert_eq!(one.unlock(&held).await.unwrap(), Unlocked::Released);
+    granted(waiting).await;
+}
+
+/// Commits hang, because a synchronous standby is missing: an error in bounded time. What was done all the same is
+/// undone.
+#[tokio::test]
+async fn a_commit_that_hangs_is_unknown_and_undone() {
+    let server = PostgresServer::start();
+    let options = ServerOptions::new(&server.url()).unwrap();
+    let lock = PostgresLock::with(options).await.unwrap();
+    let mut admin = raw(&server).await;
+    for statement in ["ALTER SYSTEM SET synchronous_standby_names = 'nobody'", "SELECT pg_reload_conf()"] {
+        admin.execute(statement).await.unwrap();
+    }
+    until("commits hang", async || {
+        let settings = "SELECT count(*) FROM pg_settings WHERE name = 'synchronous_standby_names' AND setting <> ''";
+        number(&server, settings).await == 1
+    })
+    .await;
+    let late = claim("x", "late");
+    let error = tokio::time::timeout(BOUND, lock.try_lock(&late)).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+    admin.execute("SET synchronous_commit = local").await.unwrap();
+    for statement in ["ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()"] {
+        admin.execute(statement).await.unwrap();
+    }
+    until("the release", async || lock.unlock(&late).await.is_ok()).await;
+    assert!(lock.try_lock(&late).await.is_err(), "it has given up for good");
+    assert!(lock.try_lock(&claim("x", "next")).await.unwrap().is_some());
+}
+
+/// A paused server costs every request a bounded wait, and then all goes on.
+#[tokio::test]
+async fn a_paused_server_is_an_error_in_time() {
+    let server = PostgresServer::start();
+    let options = ServerOptions::new(&server.url()).unwrap();
+    let lock = Arc::new(PostgresLock::with(options).await.unwrap());
+    let held = claim("x", "holder");
+    lock.try_lock(&held).await.unwrap().unwrap();
+    let waiting = in_background(&lock, &claim("x", "waiter"));
+    until("the waiter in line", async || in_line(&*lock, "x").await == 1).await;
+    server.pause();
+    let waited = tokio::time::timeout(BOUND, waiting).await.unwrap().unwrap().unwrap_err();
+    assert_eq!(waited.kind(), ErrorKind::Unknown, "{waited}");
+    let refused = tokio::time::timeout(BOUND, lock.try_lock(&claim("y", "other"))).await.unwrap().unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{refused}");
+    server.resume();
+    until("an answer", async || lock.unlock(&claim("x", "waiter")).await.is_ok()).await;
+    assert_eq!(lock.unlock(&held).await.unwrap(), Unlocked::Released);
+}
+
+/// The notification of a grant is lost with its connection: the waiter finds the lock its own.
+#[tokio::test]
+async fn a_grant_whose_notification_was_lost_is_found() {
+    let server = PostgresServer::start();
+    let proxy = Proxy::new(server.address());
+    let one = client(&server).await;
+    let other = Arc::new(PostgresLock::connect(&PostgresServer::url_at(proxy.address()), "oarlock").await.unwrap());
+    let first = claim("x", "first");
+    one.try_lock(&first).await.unwrap().unwrap();
+    let waiting = in_background(&other, &claim("x", "second"));
+    until("the second in line", async || in_line(&*one, "x").await == 1).await;
+    proxy.hold_s2c();
+    one.unlock(&first).await.unwrap();
+    let holder = one.inspect(&first.name).await.unwrap().holder.unwrap();
+    assert_eq!(holder.owner.as_str(), "second");
+    proxy.reset();
+    proxy.forward();
+    assert!(granted(waiting).await.valid_until <= other.clock().now() + LONG);
+    assert_eq!(other.unlock(&claim("x", "second")).await.unwrap(), Unlocked::Released);
+}
+
+/// Another transaction keeps a lock's row: a try is an error in bounded time, which other locks do not feel. Does it
+/// end in time, the lock that was over by then is granted, and is held for as long as was promised.
+#[tokio::test]
+async fn a_row_that_another_transaction_keeps() {
+    let server = PostgresServer::start();
+    let options = ServerOptions::new(&server.url()).unwrap().timeout(Duration::from_secs(6)).connections(2);
+    let lock = Arc::new(PostgresLock::with(options).await.unwrap());
+    let short = Duration::from_millis(500);
+    lock.try_lock(&lasting("x", "first", short)).await.unwrap().unwrap();
+    tokio::time::sleep(short).await;
+    let mut other = raw(&server).await;
+    let mut transaction = other.begin().await.unwrap();
+    transaction.execute("SELECT FROM oarlock_lock FOR UPDATE").await.unwrap();
+    let waiting = {
+        let lock = Arc::clone(&lock);
+        tokio::spawn(async move { lock.try_lock(&claim("x", "second")).await })
+    };
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    assert!(lock.try_lock(&claim("y", "other")).await.unwrap().is_some());
+    transaction.rollback().await.unwrap();
+    let granted = tokio::time::timeout(BOUND, waiting).await.unwrap().unwrap().unwrap().unwrap();
+    let left = lock.inspect(&LockName::new("x").unwrap()).await.unwrap().holder.unwrap().remaining;
+    assert!(granted.valid_until <= lock.clock().now() + left + Duration::from_millis(1));
+
+    let mut transaction = other.begin().await.unwrap();
+    transaction.execute("SELECT FROM oarlock_lock WHERE name = 'oarlock/x' FOR UPDATE").await.unwrap();
+    let error = tokio::time::timeout(BOUND, lock.unlock(&claim("x", "second"))).await.unwrap().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{error}");
+}
+
+/// A server that has no connection left, a pool whose only one is in use, and a server that only reads: errors that say
+/// so.
+#[tokio::test]
+async fn what_is_full_or_read_only_says_so() {
+    let full = PostgresServer::start_with(&["max_connections=4", "superuser_reserved_connections=1"]);
+    run(&full, "CREATE ROLE app LOGIN PASSWORD 'x'; GRANT ALL ON SCHEMA public TO app").await;
+    let url = full.url().replace("postgres:s3cr3t", "app:x");
+    let mut taken = Vec::new();
+    while let Ok(connection) = PgConnection::connect(&url).await {
+        taken.push(connection);
+    }
+    let error = PostgresLock::connect(&url, "oarlock").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("max_connections"), "{error}");
+
+    let server = PostgresServer::start();
+    let options = ServerOptions::new(&server.url()).unwrap().connections(1);
+    let lock = Arc::new(PostgresLock::with(options).await.unwrap());
+    lock.try_lock(&claim("x", "first")).await.unwrap().unwrap();
+    server.pause();
+    let busy = {
+        let lock = Arc::clone(&lock);
+        tokio::spawn(async move { lock.unlock(&claim("x", "first")).await })
+    };
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let error = lock.try_lock(&claim("y", "other")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(busy.await.unwrap().is_err());
+    server.resume();
+
+    let lock = client(&server).await;
+    run(&server, "ALTER DATABASE postgres SET default_transaction_read_only = on").await;
+    run(&server, ENDED).await;
+    let error = lock.try_lock(&claim("z", "first")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("read-only"), "{error}");
+}
+
+/// Sessions in other time zones, and with another isolation, make no difference.
+#[tokio::test]
+async fn settings_of_the_session_make_no_difference() {
+    let server = PostgresServer::start();
+    let one = client(&server).await;
+    run(
+        &server,
+        "ALTER DATABASE postgres SET timezone = 'Asia/Kathmandu';
+        ALTER DATABASE postgres SET default_transaction_isolation = 'serializable';
+        ALTER DATABASE postgres SET datestyle = 'SQL, DMY'",
+    )
+    .await;
+    let other = client(&server).await;
+    let held = claim("x", "holder");
+    one.try_lock(&held).await.unwrap().unwrap();
+    assert!(other.try_lock(&claim("x", "other")).await.unwrap().is_none());
+    let waiting = in_background(&other, &claim("x", "other"));
+    until("the waiter in line", async || in_line(&*one, "x").await == 1).await;
+    one.unlock(&held).await.unwrap();
+    granted(waiting).await;
+}
+
+/// A user without the right to make tables is told what to do; with them made, and no more than the rights that the
+/// script names, all works. Tables of another shape or version are refused, wrong passwords as well, and none is shown.
+#[tokio::test]
+async fn rights_and_shapes() {
+    let server = PostgresServer::start();
+    run(&server, "CREATE ROLE app LOGIN PASSWORD 'hunter2'; CREATE SCHEMA locks; GRANT USAGE ON SCHEMA locks TO app")
+        .await;
+    let mut registry = Registry::new();
+    registry.register(PostgresFactory);
+    let url = format!("{}?table=locks.own", server.url().replace("postgres:s3cr3t", "app:hunter2"));
+    let connect = async |url: &str| registry.connect(Config::from_url(url).unwrap()).await;
+    let error = connect(&url).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(error.to_string().contains("oarlock schema"), "{error}");
+    run(&server, &registry.schema(Config::from_url(&url).unwrap()).unwrap()).await;
+    run(&server, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA locks TO app").await;
+    let (one, other) = (connect(&url).await.unwrap(), connect(&url).await.unwrap());
+    let guard = one.mutex("x").lock().await.unwrap();
+    let waiting = tokio::spawn(async move { other.mutex("x").wait(BOUND).lock().await });
+    until("one in line", async || one.inspect("x").await.unwrap().waiters.len() == 1).await;
+    guard.unlock().await.unwrap();
+    waiting.await.unwrap().unwrap().unlock().await.unwrap();
+    assert!(one.doctor().await.unwrap().iter().any(|finding| finding.setting == "fsync=off"));
+
+    let error = connect(&url.replace("hunter2", "hunter3")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(!format!("{error:?}").contains("hunter"), "{error:?}");
+
+    for (spoil, said) in [
+        ("UPDATE locks.own_meta SET value = 1 WHERE key = 'version'", "version 1"),
+        (
+            "UPDATE locks.own_meta SET value = 2 WHERE key = 'version'; ALTER TABLE locks.own_lock RENAME lease_us TO l",
+            "shape",
+        ),
+    ] {
+        run(&server, spoil).await;
+        let error = connect(&url).await.unwrap_err();
+        let text = error.to_string();
+        assert!(error.kind() == ErrorKind::Refused && text.contains(said) && text.contains("remove them"), "{text}");
+    }
+}
+
+/// Many clients make the tables at once.
+#[tokio::test]
+async fn the_tables_are_made_once() {
+    let server = PostgresServer::start();
+    let url = server.url();
+    let connecting = (0..8).map(|_| PostgresLock::connect(&url, "oarlock"));
+    for lock in futures_util::future::join_all(connecting).await {
+        lock.unwrap();
+    }
+}
+
+/// A runtime ends while somebody waits, and another client's futures are dropped where there is none: no panic.
+#[test]
+fn a_runtime_that_ends_while_somebody_waits() {
+    let server = PostgresServer::start();
+    for threads in [0, 2] {
+        let runtime = match threads {
+            0 => tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap(),
+            _ => tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build().unwrap(),
+        };
+        let kept = runtime.block_on(async {
+            let lock = client(&server).await;
+            lock.try_lock(&claim("x", "holder")).await.unwrap().unwrap();
+            drop(in_background(&lock, &claim("x", "waiter")));
+            until("the waiter in line", async || in_line(&*lock, "x").await == 1).await;
+            let (again, behind) = (Arc::clone(&lock), claim("x", "behind"));
+            let mut kept = Box::pin(async move { again.lock(&behind).await });
+            let waits = tokio::time::timeout(Duration::from_millis(100), &mut kept).await;
+            assert!(waits.is_err());
+            (kept, lock)
+        });
+        drop(runtime);
+        drop(kept);
+    }
+}
+
+/// Without anybody else, a lock and its release are two transactions. In a line, each acquisition is two more at most,
+/// and those who wait ask nothing but now and then.
+#[tokio::test]
+async fn waiting_costs_little() {
+    const WAITERS: usize = 50;
+    let server = PostgresServer::start_with(&["autovacuum=off"]);
+    let commits = async || number(&server, "SELECT xact_commit FROM pg_stat_database WHERE datname = 'postgres'").await;
+    let holder = client(&server).await;
+    holder.try_lock(&claim("x", "warm")).await.unwrap().unwrap();
+    holder.unlock(&claim("x", "warm")).await.unwrap();
+    let counted = client(&server).await;
+    // Whoever asks is counted when its connection is closed.
+    let base = commits().await;
+    let cycles = client(&server).await;
+    for round in 0..20 {
+        cycles.lock(&claim("x", &round.to_string())).await.unwrap();
+        cycles.unlock(&claim("x", &round.to_string())).await.unwrap();
+    }
+    cycles.close().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let asked = commits().await - base;
+    assert!(asked <= 2 * 20 + 20, "{asked} transactions for 20 cycles, a connect and our own questions");
+
+    let held = claim("x", "holder");
+    holder.try_lock(&held).await.unwrap().unwrap();
+    let waiting: Vec<_> = (0..WAITERS)
+        .map(|number| {
+            let (counted, claim) = (Arc::clone(&counted), claim("x", &format!("waiter {number}")));
+            tokio::spawn(async move {
+                counted.lock(&claim).await.unwrap();
+                counted.unlock(&claim).await.unwrap()
+            })
+        })
+        .collect();
+    // How often that has to be asked is not to count.
+    let looks = client(&server).await;
+    until("all in line", async || in_line(&*looks, "x").await == WAITERS).await;
+    looks.close().await.unwrap();
+    assert!(number(&server, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'oarlock'").await <= 2 * 9);
+    let base = commits().await;
+    holder.unlock(&held).await.unwrap();
+    for waiting in waiting {
+        assert_eq!(tokio::time::timeout(BOUND, waiting).await.unwrap().unwrap(), Unlocked::Released);
+    }
+    counted.close().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let asked = commits().await - base;
+    assert!(asked as usize <= 4 * WAITERS + 40, "{asked} transactions for {WAITERS} acquisitions");
+}

@@ -1,0 +1,13 @@
+//! What needs servers, but for the suite.
+
+mod common;
+mod cost;
+mod faults_mysql;
+mod faults_postgres;
+mod hostile;
+#[path = "../says/mod.rs"]
+mod says;
+mod setups_postgres;
+mod tls;
+#[path = "../two_statements/mod.rs"]
+mod two_statements;

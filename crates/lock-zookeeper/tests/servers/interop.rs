@@ -1,0 +1,138 @@
+//! Others who lock with the same nodes: Curator's `InterProcessMutex`, and kazoo's `Lock`.
+
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::raw::raw;
+use lock_core::{Locks, Unlocked};
+use lock_zookeeper::ZookeeperLock;
+use test_servers::{ZookeeperServers, curator};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+/// Longer than any step takes, shorter than the leases.
+const BOUND: Duration = Duration::from_secs(60);
+
+/// Another program that takes orders line by line.
+struct Peer {
+    orders: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+    _child: Child,
+}
+
+impl Peer {
+    fn start(mut command: Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().expect("java and python3 are installed");
+        let orders = child.stdin.take().unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { orders, answers, _child: child }
+    }
+
+    fn curator(servers: &ZookeeperServers) -> Self {
+        let mut java = Command::from(curator());
+        java.arg("-XX:TieredStopAtLevel=1");
+        java.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/CuratorPeer.java"));
+        java.args([&servers.addresses()[0].to_string(), "/oarlock/job"]);
+        Self::start(java)
+    }
+
+    fn kazoo(servers: &ZookeeperServers) -> Self {
+        const KAZOO: &str = r#"
+import sys
+from kazoo.client import KazooClient
+from kazoo.exceptions import LockTimeout
+client = KazooClient(sys.argv[1])
+client.start()
+lock = client.Lock("/oarlock/job", "theirs", extra_lock_patterns=["-lock-"])
+for line in sys.stdin:
+    if line == "release\n":
+        lock.release()
+        print("released", flush=True)
+        continue
+    try:
+        got = lock.acquire(timeout=0.3 if line == "try\n" else 60)
+    except LockTimeout:
+        got = False
+    print(str(got).lower(), flush=True)
+"#;
+        // Debian's own, which has Debian's package python3-kazoo.
+        let mut python = Command::new("/usr/bin/python3");
+        python.args(["-c", KAZOO, &servers.addresses()[0].to_string()]);
+        Self::start(python)
+    }
+
+    async fn tell(&mut self, order: &str) {
+        self.orders.write_all(format!("{order}\n").as_bytes()).await.unwrap();
+    }
+
+    async fn answer(&mut self) -> String {
+        let answer = tokio::time::timeout(BOUND, self.answers.next_line()).await.unwrap();
+        answer.unwrap().expect("libcurator-recipes-java and python3-kazoo are installed")
+    }
+
+    async fn ask(&mut self, order: &str) -> String {
+        self.tell(order).await;
+        self.answer().await
+    }
+}
+
+async fn client(servers: &ZookeeperServers) -> Locks {
+    let lock = Arc::new(ZookeeperLock::connect(&servers.url(), "oarlock").await.unwrap());
+    Locks::builder(lock).lease(Duration::from_secs(300)).build().unwrap()
+}
+
+async fn excludes_and_is_excluded(servers: &ZookeeperServers, mut peer: Peer) {
+    // Two, for the tasks of one client stand in a line of their own, and only the first of them in this.
+    let (locks, others) = (client(servers).await, client(servers).await);
+    let raw = raw(servers).await;
+    let in_line = async |count: usize| {
+        let waiting = async {
+            while raw.list_children("/oarlock/job").await.unwrap_or_default().len() != count {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(BOUND, waiting).await.unwrap();
+    };
+    let ours = locks.mutex("job").lock().await.unwrap();
+    assert_eq!(peer.ask("try").await, "false");
+    in_line(1).await;
+    // It waits for us, and we for it, in one line.
+    peer.tell("acquire").await;
+    in_line(2).await;
+    let waiting = tokio::spawn({
+        let mutex = others.mutex("job");
+        async move { mutex.lock().await.unwrap() }
+    });
+    in_line(3).await;
+    let token = ours.fencing_token();
+    assert_eq!(ours.unlock().await.unwrap(), Unlocked::Released);
+    assert_eq!(peer.answer().await, "true");
+    assert!(locks.mutex("job").try_lock().await.unwrap().is_none());
+    let status = locks.inspect("job").await.unwrap();
+    assert!(status.holder.unwrap().owner.label().is_none() && status.waiters.len() == 1);
+    assert!(!waiting.is_finished());
+    assert_eq!(peer.ask("release").await, "released");
+    let guard = tokio::time::timeout(BOUND, waiting).await.unwrap().unwrap();
+    assert!(guard.fencing_token() > token);
+    // What waited releases in a way of its own: whoever is next in the line takes that for a release too.
+    peer.tell("acquire").await;
+    in_line(2).await;
+    guard.unlock().await.unwrap();
+    assert_eq!(peer.answer().await, "true");
+    assert_eq!(peer.ask("release").await, "released");
+    in_line(0).await;
+}
+
+#[tokio::test]
+async fn curator_is_excluded_and_excludes() {
+    let servers = ZookeeperServers::start();
+    excludes_and_is_excluded(&servers, Peer::curator(&servers)).await;
+}
+
+#[tokio::test]
+async fn kazoo_is_excluded_and_excludes() {
+    let servers = ZookeeperServers::start();
+    excludes_and_is_excluded(&servers, Peer::kazoo(&servers)).await;
+}

@@ -1,0 +1,12 @@
+//! What needs servers, but for the suite.
+
+mod faults;
+mod hostile;
+mod interop;
+#[path = "../raw/mod.rs"]
+mod raw;
+mod restart;
+mod rights;
+#[path = "../says/mod.rs"]
+mod says;
+mod server_clock;

@@ -1,0 +1,6 @@
+//! The program on stores with servers.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod compare;
+mod stores;

@@ -1,0 +1,63 @@
+//! What stores are put to the proof with, as the developer's commands `cargo xtask torture BACKEND`, `compare`, `bench`,
+//! `guarantees` and `fuzz`.
+#![forbid(unsafe_code)]
+
+mod bench;
+#[cfg(test)]
+mod cases;
+mod compare;
+mod fuzz;
+mod guarantees;
+mod record;
+mod torture;
+
+use std::process::{Command, ExitCode};
+
+use clap::Parser;
+
+/// The commands of `cargo xtask` that measure and prove.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask")]
+enum Trial {
+    /// Strikes those who take locks, their networks and the server at random, and checks what they saw.
+    Torture(torture::Options),
+    /// Compares every store that can be started here, and writes the report.
+    Compare(compare::Options),
+    /// Makes the page of guarantees, docs/guarantees.md.
+    Guarantees(guarantees::Options),
+    /// Gives what reads text whatever leads deeper into it.
+    Fuzz(fuzz::Options),
+    /// Measures everything that has a bar, and writes the page of it.
+    Bench(bench::Options),
+}
+
+fn main() -> ExitCode {
+    // The torture's workers are this program, started again.
+    if let Some(code) = conformance_tests::worker_main(&oarlock::registry()) {
+        return code;
+    }
+    let done = match Trial::parse() {
+        Trial::Torture(options) => torture::run(&options),
+        Trial::Compare(options) => compare::run(&options),
+        Trial::Guarantees(options) => guarantees::run(&options),
+        Trial::Fuzz(options) => fuzz::run(&options),
+        Trial::Bench(options) => bench::run(&options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(wrong) => {
+            eprintln!("xtask: {wrong}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn cargo(arguments: &[&str]) -> Result<(), String> {
+    println!("== cargo {}", arguments.join(" "));
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    match Command::new(cargo).args(arguments).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("cargo {}: {status}", arguments.join(" "))),
+        Err(error) => Err(format!("cargo cannot be run: {error}")),
+    }
+}

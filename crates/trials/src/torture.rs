@@ -1,0 +1,142 @@
+//! `cargo xtask torture BACKEND`: worker processes, random blows at them, their networks and the server, and the oracle
+//! over what they logged.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Args;
+use conformance_tests::torture::{self, Blow, Report, Server, Site, TortureOptions};
+use oarlock::Capabilities;
+use test_servers::{Disk, EtcdCluster, MariaDbServer, PostgresServer, RedisServer, ZookeeperServers};
+
+use crate::guarantees;
+use crate::record::Record;
+
+/// The shortest lease that etcd gives.
+const ETCD_LEASE: Duration = Duration::from_secs(2);
+
+/// For how many leases holders are killed alone: long enough for a good many.
+const CRASHES: u32 = 60;
+
+/// What to torture, and how.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// The backend on a store made for this: `sqlite`, `postgres`, `mysql`, `redis`, `redis-forgetful`, which keeps
+    /// nothing on disk, or `zookeeper` or `etcd`, three of them; or the URL of a store, of which only the clients are
+    /// struck.
+    backend: String,
+    /// For how long.
+    #[arg(long, default_value_t = 1.0)]
+    minutes: f64,
+    /// What the choices come from: the same seed makes the same ones.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many processes at a time.
+    #[arg(long, default_value_t = 4)]
+    workers: usize,
+    /// The lease of the locks, in milliseconds; of etcd's 2000 at least. What is done to whom lasts for about as long.
+    #[arg(long, default_value_t = 1000)]
+    lease_ms: u64,
+    /// What is done, such as `stop,kill,cut-answers,kill-server`; all by default.
+    #[arg(long, value_delimiter = ',')]
+    faults: Vec<Blow>,
+    /// Keeps what came of it, and how soon locks of killed holders come free, for the page of guarantees.
+    #[arg(long)]
+    record: bool,
+}
+
+fn hosts(scheme: &str, addresses: &[SocketAddr]) -> String {
+    let hosts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+    format!("{scheme}://{}", hosts.join(","))
+}
+
+/// A single server, with the URL of whoever reaches it there.
+fn one(server: Vec<Box<dyn Server>>, url: fn(SocketAddr) -> String) -> Site {
+    Site::of(server, move |addresses| url(addresses[0]))
+}
+
+/// What there is of a backend, made anew.
+fn site(backend: &str, folder: &Path) -> Result<Site, String> {
+    let redis =
+        |arguments: &[&str]| one(RedisServer::start_with(arguments).apart(), |address| format!("redis://{address}"));
+    Ok(match backend {
+        "sqlite" => Site::at(format!("sqlite:{}", folder.join("locks.db").display())),
+        "postgres" => one(PostgresServer::start().apart(), PostgresServer::url_at),
+        "mysql" => one(MariaDbServer::start().apart(), |address| format!("mysql://root@{address}/mysql")),
+        "redis" => redis(&["--appendonly", "yes", "--appendfsync", "always"]),
+        "redis-forgetful" => redis(&[]),
+        "zookeeper" => {
+            Site::of(ZookeeperServers::start_with(3, &[]).apart(), |addresses| hosts("zookeeper", addresses))
+        }
+        "etcd" => Site::of(EtcdCluster::start(3).apart(), |addresses| hosts("etcd", addresses)),
+        url if url.contains(':') => Site::at(url),
+        other => {
+            return Err(format!(
+                "{other:?} cannot be tortured: name sqlite, postgres, mysql, redis, redis-forgetful, zookeeper, etcd, or a URL"
+            ));
+        }
+    })
+}
+
+pub(crate) fn run(options: &Options) -> Result<(), String> {
+    let backend = options.backend.as_str();
+    if options.record && backend.contains(':') {
+        return Err("--record: what happened at a URL of yours is not for everybody".to_owned());
+    }
+    let minutes = Duration::try_from_secs_f64(options.minutes * 60.0).map_err(|error| format!("--minutes: {error}"))?;
+    let mut torture = TortureOptions::default();
+    torture.duration = minutes;
+    torture.seed = options.seed;
+    torture.workers = options.workers;
+    torture.lease = Duration::from_millis(options.lease_ms);
+    if backend == "etcd" {
+        torture.lease = torture.lease.max(ETCD_LEASE);
+    }
+    if !options.faults.is_empty() {
+        torture.blows = options.faults.clone();
+    }
+    if torture.duration <= torture.calm() {
+        return Err(format!("--minutes: nobody is struck in the last {:?}, so it has to be longer", torture.calm()));
+    }
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| error.to_string())?;
+    runtime.block_on(async {
+        let report = suffer(backend, &torture).await?;
+        let mut broken = !report.violations.is_empty();
+        if options.record {
+            let (crashes, offers) = crashes(backend, &torture).await?;
+            broken |= !crashes.violations.is_empty();
+            Record::new(&torture, &report, &crashes, offers).keep(backend)?;
+            guarantees::write()?;
+        }
+        if broken { Err("rules were broken".to_owned()) } else { Ok(()) }
+    })
+}
+
+/// Tortures a store made for this.
+async fn suffer(backend: &str, torture: &TortureOptions) -> Result<Report, String> {
+    let folder = test_servers::folder(Disk::Memory);
+    let site = site(backend, folder.path())?;
+    println!("torturing {backend} for {:?} with seed {}", torture.duration, torture.seed);
+    let report = torture::run(torture, site).await.map_err(|error| error.to_string())?;
+    println!("{report}");
+    Ok(report)
+}
+
+/// How soon a lock comes free whose holder was killed, when nothing else is wrong: of two, one holds and one waits. And
+/// what the store says that it can do.
+async fn crashes(backend: &str, torture: &TortureOptions) -> Result<(Report, Capabilities), String> {
+    let mut alone = torture.clone();
+    (alone.workers, alone.names, alone.blows) = (2, 1, vec![Blow::Kill]);
+    alone.duration = torture.lease * CRASHES + torture.calm();
+    let folder = test_servers::folder(Disk::Memory);
+    let site = site(backend, folder.path())?;
+    let locks = oarlock::connect(&site.url()).await.map_err(|error| error.to_string())?;
+    let offers = locks.capabilities().clone();
+    drop(locks);
+    println!("killing alone, for {:?}", alone.duration);
+    let report = torture::run(&alone, site).await.map_err(|error| error.to_string())?;
+    println!("{report}");
+    Ok((report, offers))
+}
