@@ -11,7 +11,7 @@ use crate::cargo;
 
 /// With every feature, in one go: other features, or programs without their tests, would have most of it built again.
 /// The tests that need servers do not run unless they are named.
-const BUILD: &str = "test --no-run --locked --profile tested --workspace --all-features --lib --bins --examples --test * \
+const BUILD: &str = "test --no-run --locked --workspace --all-features --lib --bins --examples --test * \
      --message-format=json-render-diagnostics";
 
 /// What the test command tortures, long enough for many blows; a store that forgets, with what makes it forget.
@@ -45,7 +45,7 @@ pub(crate) fn jobs() -> Result<Vec<Job>, String> {
     } else {
         println!("== without cargo-fuzz, the property tests stand in for the targets in fuzz/");
     }
-    let documents = ["test", "--quiet", "--doc", "--locked", "--profile", "tested", "--workspace", "--all-features"];
+    let documents = ["test", "--quiet", "--doc", "--locked", "--workspace", "--all-features"];
     jobs.push(Job::new("documents".to_owned(), Path::new(&cargo(&[]).get_program()), &documents, here));
     Ok(jobs)
 }
