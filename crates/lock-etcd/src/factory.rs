@@ -25,7 +25,7 @@ const PORT: u16 = 2379;
 const EXAMPLE: &str = "etcd://user:password@h1:2379,h2:2379";
 
 /// How often a silent connection is asked whether it lives (the server allows no more), and how long it may take to
-/// answer.
+/// answer; longer where a request may.
 const PINGS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3));
 
 /// What can be chosen when connecting.
@@ -129,7 +129,7 @@ impl EtcdOptions {
         let keys = Keys::new(&self.prefix)?;
         let mut options = ConnectOptions::new()
             .with_connect_timeout(self.timeout)
-            .with_keep_alive(PINGS.0, PINGS.1)
+            .with_keep_alive(PINGS.0, PINGS.1.max(self.timeout))
             .with_require_leader(true)
             .with_auto_token_refresh(true);
         if let (Some(user), password) = &self.login {

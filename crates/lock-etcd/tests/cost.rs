@@ -12,8 +12,8 @@ use tokio::task::JoinSet;
 /// Never over while a test runs, and not renewed either.
 const LONG: Duration = Duration::from_secs(3000);
 
-/// For what needs no lease's end.
-const BOUND: Duration = Duration::from_secs(60);
+/// For what needs no lease's end, and a thousand turns.
+const BOUND: Duration = Duration::from_secs(240);
 
 /// No request of this client is sent again: however slow the machine is, or however long a test holds answers back.
 async fn patient(url: &str) -> EtcdLock {
@@ -76,11 +76,11 @@ async fn a_contended_lock_is_three_requests_at_most() {
         assert_eq!(cluster.requests(&[]), in_line, "{waiters} ask while they wait");
         holder.unlock(&held).await.unwrap();
         tokio::time::timeout(BOUND, tasks.join_all()).await.expect("all are served");
+        // One for each client. More: a connection broke, and then requests are sent again.
+        assert_eq!(cluster.requests(&["Watch"]), 2, "watches");
         // Opening the session is two, and the holder's release one.
         let asked = cluster.requests(&[]) - before;
         assert!(asked <= 3 * waiters + 3, "{asked} requests for {waiters}");
-        // One for each client.
-        assert_eq!(cluster.requests(&["Watch"]), 2);
         assert_eq!(cluster.requests(&["LeaseGrant"]), 2);
         assert_eq!(cluster.requests(&["LeaseKeepAlive"]), 0);
     }
