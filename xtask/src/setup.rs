@@ -38,7 +38,10 @@ pub(crate) fn set_up() -> Result<(), String> {
     let update = Command::new("apt-get").arg("update").status();
     // Another may be installing, too.
     let install = ["-o", "DPkg::Lock::Timeout=600", "install", "-y", "--no-install-recommends"];
-    let install = Command::new("apt-get").args(install).args(&missing).status();
+    let mut apt = Command::new("apt-get");
+    // Java would leave a folder in /tmp when its package is set up.
+    apt.env("JAVA_TOOL_OPTIONS", "-XX:-UsePerfData");
+    let install = apt.args(install).args(&missing).status();
     match (update, install) {
         (Ok(_), Ok(status)) if status.success() => Ok(()),
         _ => Err(format!("these packages are needed and could not be installed: {}", missing.join(", "))),

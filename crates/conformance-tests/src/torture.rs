@@ -14,7 +14,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,10 +50,12 @@ pub struct TortureOptions {
     pub lease: Duration,
     /// What is done. What nobody here can suffer is left out.
     pub blows: Vec<Blow>,
+    /// Where the histories are written, and kept if a rule was broken. It has to be there.
+    pub histories: PathBuf,
 }
 
 impl Default for TortureOptions {
-    /// A minute, four processes, two locks, leases of a second, and all there is.
+    /// A minute, four processes, two locks, leases of a second, all there is, and the folder for temporary files.
     fn default() -> Self {
         Self {
             duration: Duration::from_secs(60),
@@ -62,6 +64,7 @@ impl Default for TortureOptions {
             names: 2,
             lease: Duration::from_secs(1),
             blows: Blow::all(),
+            histories: std::env::temp_dir(),
         }
     }
 }
@@ -123,7 +126,7 @@ pub(crate) const GRACE: Duration = Duration::from_secs(5);
 /// # Panics
 /// If there is no free port for a proxy.
 pub async fn run(options: &TortureOptions, site: Site) -> io::Result<Report> {
-    let folder = tempfile::tempdir()?;
+    let folder = tempfile::Builder::new().prefix("torture-").tempdir_in(&options.histories)?;
     match run_in(options, site, folder.path()).await {
         Ok(report) if report.violations.is_empty() => Ok(report),
         Ok(report) => Ok(Report { folder: Some(folder.keep()), ..report }),

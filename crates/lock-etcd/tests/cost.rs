@@ -15,9 +15,12 @@ const LONG: Duration = Duration::from_secs(3000);
 /// For what needs no lease's end, and a thousand turns.
 const BOUND: Duration = Duration::from_secs(240);
 
+/// The longest that a request may take.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
 /// No request of this client is sent again: however slow the machine is, or however long a test holds answers back.
 async fn patient(url: &str) -> EtcdLock {
-    EtcdOptions::new(url).unwrap().timeout(BOUND).connect().await.unwrap()
+    EtcdOptions::new(url).unwrap().timeout(TIMEOUT).connect().await.unwrap()
 }
 
 async fn client(cluster: &EtcdCluster) -> Arc<EtcdLock> {

@@ -24,13 +24,14 @@ pub(crate) struct Seen {
 impl ZookeeperLock {
     pub(crate) async fn look(&self, names: Vec<LockName>) -> Result<Vec<Seen>> {
         let session = self.sessions.any().await?;
+        session.catch_up().await.map_err(of_request)?;
         Look { lock: self, session: &session }.at(names).await.map_err(of_request)
     }
 
     pub(crate) async fn page(&self, query: &ListQuery) -> Result<Page> {
         let session = self.sessions.any().await?;
         let names = &self.settings.names;
-        let children = session.list(names.root()).await.map_err(of_request)?.unwrap_or_default();
+        let children = session.list_now(names.root()).await.map_err(of_request)?.unwrap_or_default();
         let mut found: Vec<_> = children.iter().filter_map(|child| names.name(child)).collect();
         found.retain(|name| name.as_str().starts_with(&query.prefix));
         found.sort_unstable();

@@ -304,6 +304,12 @@ impl Session {
         self.ask(|client| async move { client.mkdir(path, container).await }).await
     }
 
+    /// From now on this session reads what was done before: the server that it asks may be behind the others.
+    pub(crate) async fn catch_up(&self) -> Result<(), ZkError> {
+        let root = self.settings.names.root();
+        self.ask(|client| async move { client.sync(root).await }).await
+    }
+
     /// Who stands in the line, as of now or a little earlier; `None` if there is no such folder.
     pub(crate) async fn list(&self, folder: &str) -> Result<Option<Vec<String>>, ZkError> {
         match self.ask(|client| async move { client.list_children(folder).await }).await {

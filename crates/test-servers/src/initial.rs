@@ -45,11 +45,19 @@ fn name_of(program: &Path) -> String {
     words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-")
 }
 
-/// What cargo made is in a folder with this file in it; what it did not make may keep its things beside itself.
 fn kept() -> PathBuf {
+    kept_as("test-servers")
+}
+
+/// A folder of this name for what outlives a run, in cargo's target folder: what cargo made is in a folder with a
+/// certain file in it, and what it did not make may keep its things beside itself.
+///
+/// # Panics
+/// If it cannot be made.
+pub fn kept_as(name: &str) -> PathBuf {
     let this = std::env::current_exe().expect("this program is somewhere");
     let target = this.ancestors().find(|folder| folder.join("CACHEDIR.TAG").is_file()).or(this.parent());
-    let kept = target.expect("it is in a folder").join("test-servers");
+    let kept = target.expect("it is in a folder").join(name);
     fs::create_dir_all(&kept).expect("a folder in the target folder");
     kept
 }

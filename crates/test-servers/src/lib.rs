@@ -26,6 +26,7 @@ pub use clock::ServerClock;
 pub use cluster::Cluster;
 pub use conformance_tests::Proxy;
 pub use etcd::EtcdCluster;
+pub use initial::kept_as;
 pub use mariadb::MariaDbServer;
 pub use pgbouncer::PgBouncer;
 pub use postgres::PostgresServer;

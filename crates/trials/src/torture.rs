@@ -89,6 +89,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     torture.duration = minutes;
     torture.seed = options.seed;
     torture.workers = options.workers;
+    torture.histories = test_servers::kept_as("torture");
     torture.lease = Duration::from_millis(options.lease_ms);
     if backend == "etcd" {
         torture.lease = torture.lease.max(ETCD_LEASE);

@@ -3,6 +3,7 @@
 mod faults;
 mod hostile;
 mod interop;
+mod lagging;
 #[path = "../raw/mod.rs"]
 mod raw;
 mod restart;
