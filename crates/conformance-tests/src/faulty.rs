@@ -47,6 +47,8 @@ pub enum Effect {
     Cut,
     /// The backend has a bug and panics.
     Panic,
+    /// It does so after a while.
+    PanicLater(Duration),
 }
 
 /// A backend that misbehaves to order. Clones are the same one. Its clock can be moved ahead of the real one.
@@ -145,6 +147,10 @@ impl Faulty {
             Effect::Cut => {
                 tokio::time::sleep(Self::CUT).await;
                 Err(lost())
+            }
+            Effect::PanicLater(delay) => {
+                tokio::time::sleep(delay).await;
+                panic!("the test makes {verb:?} panic")
             }
             Effect::Panic => panic!("the test makes {verb:?} panic"),
         }

@@ -137,43 +137,37 @@ async fn on(runtime: &Runtime, locks: &Locks, name: &'static str) -> LockGuard {
 
 /// 107. The backend panics in one verb after the other: that is the end of one task, and of no other's lock.
 pub(crate) async fn a_panic_harms_one(ctx: Ctx) {
-    let (faulty, locks) = ctx.faulty(LONG).await;
     let other = ctx.locks(LONG).await;
-    let held = take(&locks, "kept").await;
-    let blocking = take(&other, "x").await;
-    faulty.once(Verb::Lock, Effect::Panic);
-    let first = tokio::spawn({
+    let (faulty, locks) = ctx.faulty(LONG).await;
+    let kept = take(&locks, "kept").await;
+    faulty.once(Verb::Lock, Effect::PanicLater(MOMENT));
+    let asking = {
         let locks = locks.clone();
-        async move { locks.mutex("x").lock().await.map(drop) }
-    });
-    let next = tokio::spawn({
-        let locks = locks.clone();
-        async move { take(&locks, "x").await }
-    });
-    let (first, ()) = tokio::join!(first, async {
-        tokio::time::sleep(MOMENT).await;
-        blocking.unlock().await.unwrap();
-    });
-    let next = soon("the next", next).await;
-    // Whoever came first asked first.
-    assert!(first.is_err_and(|ended| ended.is_panic()), "the panic is nobody's");
-    next.unwrap().unlock().await.unwrap();
+        tokio::spawn(async move { take(&locks, "x").await })
+    };
+    until("a request", async || faulty.calls(Verb::Lock) == 2).await;
+    // It waits in the process for the answer.
+    take(&locks, "x").await.unlock().await.unwrap();
+    assert!(asking.await.is_err_and(|ended| ended.is_panic()), "the panic is nobody's");
 
     faulty.once(Verb::TryLock, Effect::Panic);
-    let locks_too = locks.clone();
-    tokio::spawn(async move { locks_too.mutex("x").try_lock().await.map(drop) }).await.unwrap_err();
-    faulty.once(Verb::Unlock, Effect::Panic);
+    let mutex = locks.mutex("x");
+    tokio::spawn(async move { mutex.try_lock().await.map(drop) }).await.unwrap_err();
+    soon_free(&other, "x").await;
+
+    let (faulty, locks) = ctx.faulty(LONG).await;
     let guard = take(&locks, "x").await;
+    faulty.once(Verb::Unlock, Effect::Panic);
     tokio::spawn(guard.unlock()).await.unwrap_err();
     soon_free(&other, "x").await;
-    // In the janitor's hands.
-    let guards = (take(&locks, "x").await, take(&locks, "z").await);
+    // In the janitor's hands, too.
+    let guards = (take(&locks, "x").await, take(&locks, "y").await);
     faulty.once(Verb::Unlock, Effect::Panic);
     drop(guards);
     soon_free(&other, "x").await;
-    soon_free(&other, "z").await;
-    assert_eq!(held.unlock().await.unwrap(), Unlocked::Released);
+    soon_free(&other, "y").await;
     assert_eq!(locks.shutdown(BOUND).await.unreleased, []);
+    assert_eq!(kept.unlock().await.unwrap(), Unlocked::Released);
 }
 
 /// 108. The store is away for a second, and for five, while some wait in line: they have the lock in the end, and who
@@ -182,18 +176,18 @@ pub(crate) async fn outage_while_waiting(ctx: Ctx) {
     for away in [1, 5].map(Duration::from_secs) {
         let holder = ctx.locks(LONG).await;
         let held = take(&holder, "x").await;
+        let fair = holder.capabilities().fair;
         let waiting: Vec<_> = [ctx.locks(LONG).await, ctx.locks(LONG).await]
             .into_iter()
             .map(|locks| {
                 tokio::spawn(async move {
-                    let guard = take(&locks, "x").await;
+                    let guard = locks.mutex("x").fair(fair).wait(BOUND).lock().await.unwrap();
                     let token = guard.fencing_token();
                     guard.unlock().await.unwrap();
                     token
                 })
             })
             .collect();
-        let fair = holder.capabilities().fair;
         until("both in line", async || !fair || waiters(&**holder.backend(), "x").await == 2).await;
         ctx.inject(Fault::CutOff).await;
         tokio::time::sleep(away).await;
