@@ -38,6 +38,8 @@ pub enum Effect {
     Refuse,
     /// It is sent and done, and the reply is lost: `Unknown`, at once.
     LoseReply,
+    /// It is sent so much later.
+    DelayRequest(Duration),
     /// It is sent and done, and the reply comes so much later.
     DelayReply(Duration),
     /// It vanishes: nothing is done, and after [`Faulty::CUT`] it is `Unknown`, as a backend that bounds its requests
@@ -45,6 +47,8 @@ pub enum Effect {
     Cut,
     /// The backend has a bug and panics.
     Panic,
+    /// It does so after a while.
+    PanicLater(Duration),
 }
 
 /// A backend that misbehaves to order. Clones are the same one. Its clock can be moved ahead of the real one.
@@ -131,6 +135,10 @@ impl Faulty {
                 call.await?;
                 Err(lost())
             }
+            Effect::DelayRequest(delay) => {
+                tokio::time::sleep(delay).await;
+                call.await
+            }
             Effect::DelayReply(delay) => {
                 let answer = call.await;
                 tokio::time::sleep(delay).await;
@@ -139,6 +147,10 @@ impl Faulty {
             Effect::Cut => {
                 tokio::time::sleep(Self::CUT).await;
                 Err(lost())
+            }
+            Effect::PanicLater(delay) => {
+                tokio::time::sleep(delay).await;
+                panic!("the test makes {verb:?} panic")
             }
             Effect::Panic => panic!("the test makes {verb:?} panic"),
         }
@@ -176,10 +188,7 @@ impl DistributedLock for Faulty {
         let all = async { Ok(self.0.inner.renew(claims).await) };
         match self.call(Verb::Renew, all).await {
             Ok(answers) => answers,
-            // An error cannot be cloned: the same one again for each claim.
-            Err(error) => {
-                claims.iter().map(|_| Err(Error::new(error.kind(), "the test spoils this renewal"))).collect()
-            }
+            Err(error) => claims.iter().map(|_| Err(error.clone())).collect(),
         }
     }
 

@@ -69,6 +69,8 @@ pub enum Fault {
     HoldAnswers,
     /// The answers that wait go on, in their order, and later ones do not wait.
     ReleaseAnswers,
+    /// Every connection breaks, and there is no other until [`Fault::ReleaseRequests`].
+    CutOff,
     /// Somebody removes whatever the store keeps of this lock, with the store's own tools and without waking anybody.
     DeleteHold(LockName),
     /// The store's server dies without warning and is started again, with what it keeps; it answers when this is done.

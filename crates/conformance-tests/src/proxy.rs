@@ -132,6 +132,12 @@ impl Proxy {
         self.mode.send_modify(|mode| mode.reset_below = self.connections());
     }
 
+    /// Every connection breaks, and new ones are closed at once.
+    pub fn cut(&self) {
+        self.refuse();
+        self.reset();
+    }
+
     /// What was held goes on, in its order, and nothing is held, delayed or refused any more.
     pub fn forward(&self) {
         self.mode.send_modify(|mode| *mode = Mode { reset_below: mode.reset_below, ..Mode::default() });

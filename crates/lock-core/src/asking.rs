@@ -3,6 +3,8 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use tokio::runtime::{self, Handle};
+
 use crate::keeper::sleep_until;
 use crate::locks::Core;
 use crate::mutex::{FAREWELL, closed};
@@ -20,6 +22,8 @@ pub(crate) struct Asking {
     request: Request,
     pending: Pending,
     permit: Option<Permit>,
+    /// Where it began: its timers and connections are of no use elsewhere.
+    runtime: Option<runtime::Id>,
 }
 
 /// What became of it.
@@ -28,8 +32,10 @@ pub(crate) enum Outcome {
     Busy,
     /// Granted, but over before we knew.
     TooLate,
-    TimedOut,
-    Failed(Error),
+    /// There is time until then to ask who holds the lock.
+    TimedOut(Instant),
+    /// With the right to ask again.
+    Failed(Error, Option<Permit>),
 }
 
 enum Answer {
@@ -45,7 +51,12 @@ impl Asking {
         let request = Box::pin(async move {
             if waits { backend.lock(&claim).await.map(Some) } else { backend.try_lock(&claim).await }
         });
-        Self { request, pending, permit }
+        Self { request, pending, permit, runtime: here() }
+    }
+
+    /// May the task that runs now go on with it?
+    pub(crate) fn is_at_home(&self) -> bool {
+        self.runtime == here()
     }
 
     /// Waits for the answer. Dropped before that, the next task in line goes on with it; if there is none, it is
@@ -66,15 +77,17 @@ impl Asking {
         };
         let answer = match answer {
             Answer::Of(answer) => answer,
-            Answer::Closed => return Outcome::Failed(closed()),
+            Answer::Closed => return Outcome::Failed(closed(), None),
             Answer::TimedOut => {
+                let core = Arc::clone(core);
+                let late = core.clock.now() + FAREWELL;
                 if let Some(asking) = passing.pass() {
-                    asking.give_up().await;
+                    asking.give_up(late).await;
                 }
-                return Outcome::TimedOut;
+                return Outcome::TimedOut(late);
             }
         };
-        let Some(Self { mut pending, permit, request }) = passing.asking.take() else { return Outcome::Busy };
+        let Some(Self { mut pending, permit, request, .. }) = passing.asking.take() else { return Outcome::Busy };
         drop(request);
         match answer {
             Ok(Some(grant)) => {
@@ -94,25 +107,28 @@ impl Asking {
                 Outcome::Busy
             }
             Err(error) => {
-                if let Some(permit) = permit {
-                    permit.failed();
-                }
                 if error.is_refused() {
                     pending.claim = None;
                 } else {
-                    pending.undo().await;
+                    let late = pending.core.clock.now() + FAREWELL;
+                    pending.undo(late).await;
                 }
-                Outcome::Failed(error)
+                Outcome::Failed(error, permit)
             }
         }
     }
 
+    /// Leaves it to the janitor, with the right to ask.
+    pub(crate) fn abandon(self) -> Option<Permit> {
+        self.permit
+    }
+
     /// Undoes whatever the store did, and lets the next one ask.
-    async fn give_up(self) {
-        let Self { request, pending, permit } = self;
+    async fn give_up(self, late: Instant) {
+        let Self { request, pending, permit, .. } = self;
         drop(request);
         drop(permit);
-        pending.undo().await;
+        pending.undo(late).await;
     }
 }
 
@@ -127,7 +143,8 @@ impl PassOn<'_> {
     fn pass(&mut self) -> Option<Asking> {
         let asking = self.asking.take()?;
         let core = Arc::clone(&asking.pending.core);
-        if asking.permit.is_none() || core.is_closed() {
+        // What panicked would panic again, in the hands of everybody in turn.
+        if asking.permit.is_none() || core.is_closed() || std::thread::panicking() {
             return Some(asking);
         }
         let Some(claim) = &asking.pending.claim else { return Some(asking) };
@@ -140,6 +157,10 @@ impl Drop for PassOn<'_> {
     fn drop(&mut self) {
         drop(self.pass());
     }
+}
+
+fn here() -> Option<runtime::Id> {
+    Handle::try_current().ok().map(|runtime| runtime.id())
 }
 
 /// A claim about which the store may have heard, from before the first byte leaves until it is known what came of it:
@@ -155,10 +176,9 @@ impl Pending {
         Self { core, claim: Some(claim) }
     }
 
-    /// Undoes whatever the store did: here if it answers soon, else in the background.
-    async fn undo(mut self) {
+    /// Undoes whatever the store did: here if it answers until then, else in the background.
+    async fn undo(mut self, late: Instant) {
         let Some(claim) = &self.claim else { return };
-        let late = self.core.clock.now() + FAREWELL;
         let undone = tokio::select! {
             biased;
             answer = self.core.backend.unlock(claim) => answer.is_ok(),

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::Rng;
+use rand::rngs::SysRng;
+use rand::{Rng, TryRng};
 use uuid::Uuid;
 
 use crate::{Error, ErrorKind, LockName, Result};
@@ -103,13 +104,23 @@ impl Identity {
     pub(crate) fn draw(&self) -> OwnerId {
         // All 128 bits are random, so this has the form of a UUID but no version.
         let mut buffer = Uuid::encode_buffer();
-        let uuid = Uuid::from_u128(rand::rng().next_u64() as u128 | (rand::rng().next_u64() as u128) << 64);
+        let uuid = Uuid::from_bytes(random());
         let uuid = uuid.hyphenated().encode_lower(&mut buffer);
         let mut text = String::with_capacity(self.prefix.len() + uuid.len());
         text.push_str(&self.prefix);
         text.push_str(uuid);
         OwnerId(text.into())
     }
+}
+
+/// From the operating system, each time: what a generator in memory draws next, it draws in each copy of a machine that
+/// is restored from one snapshot.
+fn random() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    if SysRng.try_fill_bytes(&mut bytes).is_err() {
+        rand::rng().fill_bytes(&mut bytes);
+    }
+    bytes
 }
 
 /// What is asked of a backend: this owner wants this lock for so long. Cloning is cheap.

@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{Holder, LockName};
@@ -46,9 +47,11 @@ impl ErrorKind {
     }
 }
 
-/// The error of every operation.
+/// The error of every operation. A clone has the same source.
+#[derive(Clone)]
 pub struct Error(Box<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     message: String,
@@ -56,7 +59,7 @@ struct Inner {
     backend: Option<&'static str>,
     name: Option<LockName>,
     holder: Option<Holder>,
-    source: Option<Box<dyn StdError + Send + Sync>>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 impl Error {
@@ -69,7 +72,7 @@ impl Error {
     /// With the error that caused it.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        self.0.source = Some(source.into());
+        self.0.source = Some(source.into().into());
         self
     }
 
@@ -99,14 +102,27 @@ impl Error {
         error
     }
 
+    pub(crate) fn after_outage(mut self, away: Duration) -> Self {
+        self.0.message = format!("for {} now: {}", humantime::format_duration(away), self.0.message);
+        self
+    }
+
+    /// The same with another kind: what is refused to one request may leave another in doubt.
+    #[must_use]
+    pub fn with_kind(mut self, kind: ErrorKind) -> Self {
+        self.0.kind = kind;
+        self
+    }
+
     /// What kind of error it is.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// Is it sure that the operation did nothing?
+    /// Is it sure that the operation did nothing? Only of the kinds of which that is said.
     pub fn is_refused(&self) -> bool {
-        !matches!(self.0.kind, ErrorKind::Unknown)
+        use ErrorKind::{Invalid, Refused, Unavailable, Unsupported};
+        matches!(self.0.kind, Invalid | Unsupported | Refused | Unavailable)
     }
 
     pub(crate) fn message(&self) -> &str {

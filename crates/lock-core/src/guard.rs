@@ -42,6 +42,15 @@ impl LockGuard {
         Self { lease, core, phase: Phase::Held, began: Began::now() }
     }
 
+    /// It was passed to a task, which has it in its hands now. False if it is over already.
+    pub(crate) fn take(&self) -> bool {
+        let hold = &self.lease.hold;
+        if let Some(course) = hold.take(self.lease.turn) {
+            self.core.keeper.keep(hold, course, hold.now());
+        }
+        self.is_held()
+    }
+
     /// A view of the hold that other tasks can have.
     pub fn lease(&self) -> Lease {
         self.lease.clone()
@@ -96,6 +105,7 @@ impl LockGuard {
         let answer = self.core.backend.unlock(&self.lease.hold.claim).await;
         let answer = answer.map_err(|error| self.core.context(error, "unlock", Some(self.lease.name())))?;
         self.phase = Phase::Over;
+        self.core.released(&self.lease.hold);
         Ok(if before.is_none() { answer } else { Unlocked::NotHeld })
     }
 
@@ -117,10 +127,12 @@ impl LockGuard {
                 }
                 Phase::Over
             }
-            Leave::Release(before) => {
+            Leave::Release(Some(End::NotHeld | End::Shutdown)) => {
                 self.core.keeper.forget(hold.id);
-                if matches!(before, Some(End::NotHeld | End::Shutdown)) { Phase::Over } else { Phase::InStore }
+                Phase::Over
             }
+            // Until the store has answered, a shutdown finds it with the keeper.
+            Leave::Release(_) => Phase::InStore,
         };
         left
     }
@@ -141,6 +153,8 @@ impl Drop for LockGuard {
         }
         if self.phase == Phase::InStore {
             self.core.janitor.release(self.lease.hold.claim.clone());
+            self.lease.hold.settle();
+            self.core.keeper.forget(self.lease.hold.id);
         }
     }
 }

@@ -1,7 +1,11 @@
 //! One grant of the store, as long as this process has it: who has a turn, until when, and how it ended. Whether it is
 //! held is a question to the clock, and an end is final.
+//!
+//! An end is told (to the log, to the metrics, to whoever listens) after the state is unlocked again: that is code of
+//! others, which may block or come back here.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -58,6 +62,10 @@ struct Turn {
     number: u8,
     /// The end of this turn, whatever the store grants.
     limit: Option<Instant>,
+    /// Does its task know?
+    taken: bool,
+    /// A renewal was left out for that.
+    unrenewed: bool,
 }
 
 /// What the keeper has to do about a hold next.
@@ -80,6 +88,10 @@ pub(crate) struct Hold {
     clock: Arc<dyn Clock>,
     telemetry: Telemetry,
     state: Mutex<State>,
+    /// Its release was answered, or is the janitor's.
+    settled: AtomicBool,
+    /// The process that has it; zero if a fork of that has it, too.
+    process: u32,
     /// Somebody's turn ended.
     pub(crate) changed: Notify,
 }
@@ -94,11 +106,14 @@ impl Hold {
         clock: Arc<dyn Clock>,
         telemetry: Telemetry,
         since: Instant,
+        process: u32,
     ) -> Self {
         let until = usable(grant.valid_until, &claim);
-        let turn = Turn { number: 0, limit: options.max_hold.map(|longest| since + longest) };
+        let limit = options.max_hold.map(|longest| since + longest);
+        let turn = Turn { number: 0, limit, taken: true, unrenewed: false };
         let state = Mutex::new(State::Running { until, at_risk: false, turn });
-        Self { claim, id, options, grant, since, clock, telemetry, state, changed: Notify::new() }
+        let (settled, changed) = (AtomicBool::new(false), Notify::new());
+        Self { claim, id, options, grant, since, clock, telemetry, state, settled, process, changed }
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -113,20 +128,39 @@ impl Hold {
         FencingToken::handed_over(self.grant.token, turn)
     }
 
-    /// The state at `now`, which is a fresh reading of the clock: time that has run out is noticed here, whether or not
-    /// a timer has fired.
-    fn state(&self, now: Instant) -> MutexGuard<'_, State> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let State::Running { until, turn, .. } = *state
-            && now >= earlier(until, turn.limit)
-        {
-            self.finish(&mut state, turn, End::Expired);
-        }
-        state
+    /// Nobody has to see to its release any more.
+    pub(crate) fn settle(&self) {
+        self.settled.store(true, Ordering::SeqCst);
     }
 
-    fn finish(&self, state: &mut State, turn: Turn, end: End) {
-        *state = State::Ended(end);
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled.load(Ordering::SeqCst)
+    }
+
+    fn locked(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does this to the state at `now`, which is a fresh reading of the clock: time that has run out is noticed here,
+    /// whether or not a timer has fired.
+    fn at<T>(&self, now: Instant, act: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.locked();
+        let before = *state;
+        if let State::Running { until, turn, .. } = before
+            && now >= earlier(until, turn.limit)
+        {
+            *state = State::Ended(End::Expired);
+        }
+        let result = act(&mut state);
+        let after = *state;
+        drop(state);
+        if let (State::Running { turn, .. }, State::Ended(end)) = (before, after) {
+            self.tell(turn, end);
+        }
+        result
+    }
+
+    fn tell(&self, turn: Turn, end: End) {
         let (name, owner, token) = (&self.claim.name, &self.claim.owner, self.token(turn.number));
         if end == End::Released {
             tracing::debug!(%name, %owner, %token, "released");
@@ -139,67 +173,104 @@ impl Hold {
 
     /// Ends it; answers how it had ended before, if it had.
     pub(crate) fn end(&self, end: End) -> Option<End> {
-        let mut state = self.state(self.now());
-        match *state {
+        self.at(self.now(), |state| match *state {
             State::Ended(before) => Some(before),
-            State::Running { turn, .. } => {
-                self.finish(&mut state, turn, end);
+            State::Running { .. } => {
+                *state = State::Ended(end);
                 None
             }
-        }
+        })
     }
 
     /// Passes it on: from now on it is the turn that is answered, and no other's. Not if it is at risk, or was handed
-    /// over as often or as long as is allowed.
+    /// over as often or as long as is allowed. Whoever calls this says so by [`Hold::handed_over`], when it may.
     pub(crate) fn hand_over(&self) -> Option<u8> {
         let now = self.now();
-        let mut state = self.state(now);
+        let mut state = self.locked();
         let State::Running { until, at_risk, turn } = &mut *state else { return None };
-        let over = self.since + self.options.hand_over_for;
+        let over = earlier(self.since + self.options.hand_over_for, turn.limit);
         if *at_risk || self.is_late(*until, now) || turn.number >= self.options.hand_overs || now >= over {
             return None;
         }
-        turn.number += 1;
-        turn.limit = self.options.max_hold.map(|longest| now + longest);
-        let number = turn.number;
-        drop(state);
+        let limit = self.options.max_hold.map(|longest| now + longest);
+        *turn = Turn { number: turn.number + 1, limit, taken: false, unrenewed: false };
+        Some(turn.number)
+    }
+
+    /// Tells those who had the turn before.
+    pub(crate) fn handed_over(&self) {
         self.changed.notify_waiters();
-        Some(number)
+    }
+
+    /// Whoever it was passed to has it in its hands. Answers what comes next if nobody renews it meanwhile.
+    pub(crate) fn take(&self, number: u8) -> Option<Course> {
+        self.at(self.now(), |state| match state {
+            State::Running { until, turn, .. } if turn.number == number => {
+                turn.taken = true;
+                let unrenewed = std::mem::take(&mut turn.unrenewed);
+                unrenewed.then(|| self.course(*until, turn.limit))
+            }
+            _ => None,
+        })
+    }
+
+    /// Is it held at `now`? Changes nothing and tells nobody, so that this may be asked with something locked.
+    pub(crate) fn runs(&self, number: u8, now: Instant) -> bool {
+        match *self.locked() {
+            State::Running { until, turn, .. } => turn.number == number && now < earlier(until, turn.limit),
+            State::Ended(_) => false,
+        }
     }
 
     /// How it ended, if it did.
     pub(crate) fn ended(&self) -> Option<End> {
-        match *self.state(self.now()) {
+        self.at(self.now(), |state| match *state {
             State::Ended(end) => Some(end),
             State::Running { .. } => None,
-        }
+        })
     }
 
     /// A renewal was confirmed. One that comes after the lease was over, by our clock, changes nothing: the holder was
     /// told already. Answers what comes next, or `None` if it ended.
     pub(crate) fn confirm(&self, valid_until: Instant) -> Option<Course> {
-        let mut state = self.state(self.now());
-        let State::Running { until, at_risk, turn } = &mut *state else { return None };
-        *until = (*until).max(usable(valid_until, &self.claim));
-        *at_risk = false;
-        Some(self.course(*until, turn.limit))
+        self.at(self.now(), |state| {
+            let State::Running { until, at_risk, turn } = state else { return None };
+            *until = (*until).max(usable(valid_until, &self.claim));
+            *at_risk = false;
+            Some(self.course(*until, turn.limit))
+        })
     }
 
     /// A renewal failed.
     pub(crate) fn risk(&self) {
-        if let State::Running { at_risk, .. } = &mut *self.state(self.now())
-            && !std::mem::replace(at_risk, true)
-        {
+        let is_new = self.at(self.now(), |state| match state {
+            State::Running { at_risk, .. } => !std::mem::replace(at_risk, true),
+            State::Ended(_) => false,
+        });
+        if is_new {
             self.telemetry.at_risk();
         }
     }
 
+    /// A renewal is due: the same as [`Hold::what_next`], but what was passed to a task that has not taken it yet is
+    /// not renewed until it does. One that never looks must not keep the lock from everybody.
+    pub(crate) fn renewal_due(&self, now: Instant) -> Option<Course> {
+        self.at(now, |state| match state {
+            State::Running { until, turn, .. } => {
+                let course = self.course(*until, turn.limit);
+                turn.unrenewed |= course.renew && !turn.taken;
+                Some(Course { renew: course.renew && turn.taken, ..course })
+            }
+            State::Ended(_) => None,
+        })
+    }
+
     /// Until when it holds and whether it is renewed, if it holds at `now`, which is a fresh reading of the clock.
     pub(crate) fn what_next(&self, now: Instant) -> Option<Course> {
-        match *self.state(now) {
+        self.at(now, |state| match *state {
             State::Running { until, turn, .. } => Some(self.course(until, turn.limit)),
             State::Ended(_) => None,
-        }
+        })
     }
 
     /// It as an operator would see it, if it holds.
@@ -221,13 +292,17 @@ impl Hold {
 
     /// Until when this turn holds, if it does, and whether that is at risk.
     pub(crate) fn turn(&self, number: u8, now: Instant) -> Option<(Instant, bool)> {
-        match *self.state(now) {
+        // A fork has a copy of this memory, and none of the locks.
+        if self.process != 0 && self.process != std::process::id() {
+            return None;
+        }
+        self.at(now, |state| match *state {
             State::Running { until, at_risk, turn } if turn.number == number => {
                 let until = earlier(until, turn.limit);
                 Some((until, at_risk || self.is_late(until, now)))
             }
             _ => None,
-        }
+        })
     }
 
     /// A lease that is renewed in time always has more than a quarter left.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -101,9 +102,19 @@ impl Keeper {
         Self { shared: Arc::new(shared), worker: Worker::default() }
     }
 
+    /// Sees to it that the task runs, if called inside a runtime.
+    pub(crate) fn start(&self) {
+        self.worker.ensure(|| run(Arc::clone(&self.shared), self.shared.backend.notices()));
+    }
+
+    /// Ends when the task stops: its runtime is gone.
+    pub(crate) async fn stopped(&self) {
+        self.worker.stopped().await;
+    }
+
     /// Watches over a hold from now on.
     pub(crate) fn keep(&self, hold: &Arc<Hold>, course: Course, now: Instant) {
-        self.worker.ensure(|| run(Arc::clone(&self.shared), self.shared.backend.notices()));
+        self.start();
         self.shared.schedule(hold, course, now);
     }
 
@@ -156,9 +167,9 @@ impl Shared {
         {
             let Some(Entry { hold, renew, .. }) = state.remove(id) else { break };
             // Asking is what notices the end of a hold.
-            match hold.what_next(now) {
+            match hold.renewal_due(now) {
                 None => over.push(hold),
-                Some(course) if renew => {
+                Some(course) if renew && course.renew => {
                     batch.push(Arc::clone(&hold));
                     // While the renewal is on its way, and if it never comes back, the end is what is due next.
                     state.schedule(hold, course.until, false);
@@ -168,6 +179,20 @@ impl Shared {
             }
         }
         (batch, over)
+    }
+
+    /// Another task than this watched over them before, perhaps, and its renewals never come back.
+    fn resume(&self) {
+        let now = self.clock.now();
+        let state = self.state();
+        let unrenewed = state.holds.values().filter(|entry| !entry.renew).map(|entry| Arc::clone(&entry.hold));
+        let unrenewed: Vec<_> = unrenewed.collect();
+        drop(state);
+        for hold in unrenewed {
+            if let Some(course) = hold.what_next(now) {
+                self.schedule(&hold, course, now);
+            }
+        }
     }
 
     /// What a batch was answered.
@@ -253,7 +278,8 @@ impl Shared {
         renewed.into_iter().for_each(|hold| state.schedule(hold, now, true));
     }
 
-    /// Sends one batch, in bounded time: a renewal that hangs must leave time for another.
+    /// Sends one batch. A renewal that hangs must leave time for another: after a third of the lease the holds are at
+    /// risk, and renewed again. An answer that comes after that counts all the same.
     async fn renew(&self, holds: Vec<Arc<Hold>>) -> Batch {
         let doubts = self.state().doubts;
         let began = Began::now();
@@ -264,11 +290,22 @@ impl Shared {
             let error = || Err(Error::new(ErrorKind::Unknown, message));
             holds.iter().map(|_| error()).collect()
         };
+        let longest = claims.iter().map(|claim| claim.lease).max().unwrap_or_default();
+        let over = self.clock.now() + longest;
+        let asking = AssertUnwindSafe(async { self.backend.renew(&claims).await }).catch_unwind();
+        let mut asking = pin!(asking.map(|answers| answers.unwrap_or_else(|_| failed("the backend panicked"))));
         let answers = tokio::select! {
             biased;
-            answers = AssertUnwindSafe(async { self.backend.renew(&claims).await }).catch_unwind() =>
-                answers.unwrap_or_else(|_| failed("the backend panicked")),
-            () = self.clock.sleep_until(late) => failed("no answer within a third of the lease"),
+            answers = &mut asking => answers,
+            () = self.clock.sleep_until(late) => {
+                tracing::warn!(leases = holds.len(), ?bound, "renewal not answered yet");
+                holds.iter().for_each(|hold| self.risk(hold, self.clock.now()));
+                tokio::select! {
+                    biased;
+                    answers = asking => answers,
+                    () = self.clock.sleep_until(over) => failed("no answer within the lease"),
+                }
+            }
         };
         let renewed = answers.iter().filter(|answer: &&Result<_>| answer.is_ok()).count().min(holds.len());
         self.telemetry.renewed(began, holds.len(), holds.len() - renewed);
@@ -284,7 +321,16 @@ struct Batch {
     doubts: u64,
 }
 
+/// What is renewed together has leases of about one length: a short one bounds the time for the answer to all.
+fn batches(mut due: Vec<Arc<Hold>>) -> Vec<Vec<Arc<Hold>>> {
+    let size = |hold: &Arc<Hold>| hold.claim.lease.as_millis().max(1).ilog2();
+    due.sort_by_key(size);
+    let alike = due.chunk_by(|one, next| size(one) == size(next));
+    alike.flat_map(|alike| alike.chunks(BATCH)).map(<[_]>::to_vec).collect()
+}
+
 async fn run(shared: Arc<Shared>, notices: BoxStream<'static, Notice>) {
+    shared.resume();
     let mut notices = notices.ready_chunks(BATCH);
     // When the doubt that was heard counts.
     let (mut doubt_at, mut breath_until) = (None, None);
@@ -297,8 +343,8 @@ async fn run(shared: Arc<Shared>, notices: BoxStream<'static, Notice>) {
         }
         let (due, over) = shared.take_due(shared.clock.now());
         over.iter().for_each(|hold| shared.queue.vacate(hold));
-        for batch in due.chunks(BATCH) {
-            on_their_way.push(shared.renew(batch.to_vec()));
+        for batch in batches(due) {
+            on_their_way.push(shared.renew(batch));
         }
         let next = {
             let mut state = shared.state();

@@ -56,6 +56,7 @@ mod models;
 mod mutex;
 mod name;
 mod options;
+mod outage;
 mod owner;
 mod queue;
 mod registry;

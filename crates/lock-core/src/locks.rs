@@ -97,7 +97,9 @@ impl Core {
     ) -> std::result::Result<LockGuard, LockGuard> {
         let id = self.next_hold.fetch_add(1, Ordering::Relaxed);
         let now = self.clock.now();
-        let hold = Arc::new(Hold::new(claim, grant, id, *options, Arc::clone(&self.clock), self.telemetry, now));
+        let process = if self.capabilities.scope == Scope::Process { 0 } else { self.process };
+        let clock = Arc::clone(&self.clock);
+        let hold = Arc::new(Hold::new(claim, grant, id, *options, clock, self.telemetry, now, process));
         let course = hold.what_next(now);
         if let Some(course) = course {
             self.keeper.keep(&hold, course, now);
@@ -115,6 +117,16 @@ impl Core {
         }
         self.queue.granted(&lease, owner, permit, guard);
         Ok(guard(lease))
+    }
+
+    /// The store has answered a release.
+    pub(crate) fn released(&self, hold: &Hold) {
+        // In this order: a shutdown that takes it from the keeper asks whether it is settled after that.
+        hold.settle();
+        self.keeper.forget(hold.id);
+        if self.is_closed() {
+            self.janitor.settle(&hold.claim.owner);
+        }
     }
 
     pub(crate) fn context(&self, error: Error, op: &'static str, name: Option<&LockName>) -> Error {
@@ -275,8 +287,16 @@ impl Locks {
         core.closed.cancel();
         core.queue.close();
         for hold in core.keeper.drain() {
-            if hold.end(End::Shutdown).is_none() {
-                core.janitor.release(hold.claim.clone());
+            match hold.end(End::Shutdown) {
+                None => core.janitor.release(hold.claim.clone()),
+                // Its guard awaits the answer.
+                Some(End::Released) => {
+                    core.janitor.watch(&hold.claim);
+                    if hold.is_settled() {
+                        core.janitor.settle(&hold.claim.owner);
+                    }
+                }
+                Some(_) => {}
             }
         }
         core.janitor.start();

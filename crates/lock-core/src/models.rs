@@ -61,7 +61,7 @@ impl World {
 
     /// Comes for the lock; `patience` is how often it lets others go first before it gives up.
     async fn acquire(self: &Arc<Self>, options: LockOptions, patience: Option<usize>) -> Option<Guard> {
-        let wish = Wish { options: &options, owner: None, waits: true };
+        let wish = Wish { options: &options, owner: None, waits: true, now: self.clock.now() };
         let name = name();
         match self.queue.enter(&name, wish) {
             Entry::Ask(permit) => self.ask(options, permit, patience).await,
@@ -80,7 +80,7 @@ impl World {
         match turn {
             Turn::Held(guard) => Some(guard),
             Turn::Ask(permit) => self.ask(options, Some(permit), None).await,
-            Turn::GoOn(()) => unreachable!("nobody passes it on"),
+            Turn::GoOn(()) | Turn::Failed(_) => unreachable!("nobody passes it on, and the store does not fail"),
         }
     }
 
@@ -113,7 +113,7 @@ impl World {
         let claim = Claim::new(name(), OwnerId::from_store("model"), LEASE);
         let grant = Grant { token: StoreToken::new(token).unwrap(), valid_until: now + LEASE };
         let clock = Arc::new(self.clock.clone());
-        Arc::new(Hold::new(claim, grant, token, options, clock, Telemetry::new("model"), now))
+        Arc::new(Hold::new(claim, grant, token, options, clock, Telemetry::new("model"), now, 0))
     }
 
     /// A section that nobody else may be in, under a token that is higher than all before it.

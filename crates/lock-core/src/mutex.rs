@@ -1,6 +1,7 @@
 //! The handle for one lock: a name and options. Here an acquisition is made, bounded and, where need be, undone.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use crate::asking::{Asking, Outcome, Permit};
 use crate::keeper::sleep_until;
 use crate::locks::Core;
 use crate::options::{LockOptions, setters};
+use crate::outage::Outage;
 use crate::queue::{Entry, Wish};
 use crate::telemetry::Began;
 use crate::{Error, ErrorKind, Holder, Instant, Lease, LockGuard, LockName, Owner, Result, Unlocked};
@@ -21,9 +23,20 @@ pub(crate) type Queue = crate::queue::Queue<LockGuard, Asking>;
 type Turn = crate::queue::Turn<LockGuard, Asking>;
 type Place<'a> = crate::queue::Place<'a, LockGuard, Asking>;
 
+/// What becomes of who came to the queue in the process.
+enum Come {
+    Held(LockGuard),
+    Ask(Option<Permit>),
+    GoOn(Asking),
+    Busy,
+}
+
 /// How much longer than its wait an acquisition may take to leave the queue and to ask who holds the lock. After that
 /// the background takes over.
 pub(crate) const FAREWELL: Duration = Duration::from_millis(100);
+
+/// So often in a row a grant may be over before it is known.
+const TOO_LATE: u32 = 3;
 
 /// A handle for one lock: its name and the options of its acquisitions. Making and cloning it costs no I/O, and holds
 /// nothing.
@@ -74,7 +87,7 @@ impl Mutex {
     ///   takes up to 100 ms more.
     /// - [`ErrorKind::Invalid`] and [`ErrorKind::Unsupported`] for a name or an option.
     /// - [`ErrorKind::Unavailable`], [`ErrorKind::Refused`], [`ErrorKind::Unknown`] as the store says. A store that is
-    ///   down is an error, not a longer wait.
+    ///   away for longer than [`Mutex::outage`] is an error, not a longer wait.
     /// - [`ErrorKind::Closed`] after a shutdown.
     ///
     /// # Cancel safety
@@ -88,7 +101,8 @@ impl Mutex {
             return Ok(guard);
         }
         // Busy, which only the one try of a wait of zero is told.
-        Err(self.core.context(self.timed_out().await, "lock", self.name()))
+        let error = self.timed_out(self.core.clock.now() + FAREWELL).await;
+        Err(self.core.context(error, "lock", self.name()))
     }
 
     /// Runs `section` with the lock held, and drops it at the loss. It gets a view of the hold, with the fencing token.
@@ -160,29 +174,92 @@ impl Mutex {
     async fn seek(&self, name: &LockName, deadline: Option<Instant>, verb: Verb) -> Result<Option<LockGuard>> {
         let core = &self.core;
         let waits = matches!(verb, Verb::Lock) && !self.tries_once();
+        let failed = |error| Err(core.context(error, verb.name(), Some(name)));
+        let (mut outage, mut too_late) = (Outage::default(), 0);
+        // After a failure it goes on with the right that it had.
+        let mut again = None;
         loop {
-            let wish = Wish { options: &self.options, owner: self.owner.as_ref(), waits };
-            let asking = match core.queue.enter(name, wish) {
-                Entry::Again(lease) => return Ok(Some(LockGuard::new(lease, Arc::clone(core)))),
-                Entry::Busy => return Ok(None),
-                Entry::Ask(permit) => self.asking(name, waits, permit),
-                Entry::Wait(place) => match self.stand_in_line(place, deadline).await? {
-                    Turn::Held(guard) if guard.is_held() => return Ok(Some(guard)),
-                    // This process was paused. It comes again, with what is left of its wait.
-                    Turn::Held(_) => continue,
-                    Turn::Ask(permit) => self.asking(name, waits, Some(permit)),
-                    Turn::GoOn(asking) => asking,
+            let asking = match again.take() {
+                Some(permit) => self.asking(name, waits, permit),
+                None => match self.come(name, waits, deadline).await? {
+                    Come::Held(guard) => return Ok(Some(guard)),
+                    Come::Ask(permit) => self.asking(name, waits, permit),
+                    Come::GoOn(asking) if asking.is_at_home() => asking,
+                    Come::GoOn(asking) => self.asking(name, waits, asking.abandon()),
+                    Come::Busy => return Ok(None),
                 },
             };
+            let began = core.clock.now();
             match asking.answer(deadline, &self.options, self.owner.as_ref()).await {
                 Outcome::Granted(guard) => return Ok(Some(guard)),
                 Outcome::Busy => return Ok(None),
-                // Granted, but over before we knew.
-                Outcome::TooLate => core.check_open(verb.name())?,
-                Outcome::TimedOut => return Err(core.context(self.timed_out().await, verb.name(), Some(name))),
-                Outcome::Failed(error) => return Err(core.context(error, verb.name(), Some(name))),
+                Outcome::TooLate => {
+                    core.check_open(verb.name())?;
+                    too_late += 1;
+                    if too_late == TOO_LATE {
+                        return failed(self.too_slow());
+                    }
+                }
+                Outcome::TimedOut(late) => return failed(self.timed_out(late).await),
+                Outcome::Failed(error, permit) => {
+                    let pause = outage.pause(&error, began, core.clock.now(), self.options.outage).filter(|_| waits);
+                    if let Some(pause) = pause
+                        && self.pause(pause, deadline).await
+                    {
+                        tracing::debug!(%name, ?error, "the store is away; the acquisition goes on");
+                        again = Some(permit);
+                        continue;
+                    }
+                    let error = outage.told(error, core.clock.now());
+                    if let Some(permit) = permit {
+                        permit.failed(&error);
+                    }
+                    return failed(error);
+                }
             }
         }
+    }
+
+    /// Comes to the queue in the process, and waits there for its turn.
+    async fn come(&self, name: &LockName, waits: bool, deadline: Option<Instant>) -> Result<Come> {
+        let core = &self.core;
+        loop {
+            let now = core.clock.now();
+            let wish = Wish { options: &self.options, owner: self.owner.as_ref(), waits, now };
+            let place = match core.queue.enter(name, wish) {
+                Entry::Again(lease) => return Ok(Come::Held(LockGuard::new(lease, Arc::clone(core)))),
+                Entry::Busy => return Ok(Come::Busy),
+                Entry::Ask(permit) => return Ok(Come::Ask(permit)),
+                Entry::Wait(place) => place,
+            };
+            match self.stand_in_line(place, deadline).await? {
+                Turn::Held(guard) if guard.take() => return Ok(Come::Held(guard)),
+                // This process was paused. It comes again, with what is left of its wait.
+                Turn::Held(_) => {}
+                Turn::Ask(permit) => return Ok(Come::Ask(Some(permit))),
+                Turn::GoOn(asking) => return Ok(Come::GoOn(asking)),
+                Turn::Failed(error) => return Err(core.context(error, "lock", Some(name))),
+            }
+        }
+    }
+
+    /// Waits for the store to come back. False: there is no time for that.
+    async fn pause(&self, pause: Duration, deadline: Option<Instant>) -> bool {
+        let core = &self.core;
+        tokio::select! {
+            biased;
+            () = core.closed.cancelled() => false,
+            () = sleep_until(&*core.clock, deadline) => false,
+            () = core.clock.sleep_until(core.clock.now() + pause) => true,
+        }
+    }
+
+    fn too_slow(&self) -> Error {
+        let lease = humantime::format_duration(self.options.asked_lease());
+        let wrong = format!(
+            "granted {TOO_LATE} times, and each time the lease of {lease} was over before the answer came; take a longer one"
+        );
+        Error::new(ErrorKind::Unavailable, wrong)
     }
 
     fn asking(&self, name: &LockName, waits: bool, permit: Option<Permit>) -> Asking {
@@ -191,12 +268,20 @@ impl Mutex {
 
     /// Waits for its turn in the process.
     async fn stand_in_line(&self, place: Place<'_>, deadline: Option<Instant>) -> Result<Turn> {
-        tokio::select! {
-            biased;
-            // Sent away without a word: that is a shutdown.
-            turn = place.turn() => turn.ok_or_else(|| self.core.context(closed(), "lock", self.name())),
-            () = sleep_until(&*self.core.clock, deadline) => {
-                Err(self.core.context(self.timed_out().await, "lock", self.name()))
+        let core = &self.core;
+        let mut turn = pin!(place.turn());
+        loop {
+            let stopped = core.keeper.stopped();
+            tokio::select! {
+                biased;
+                // Sent away without a word: that is a shutdown.
+                turn = &mut turn => return turn.ok_or_else(|| core.context(closed(), "lock", self.name())),
+                () = sleep_until(&*core.clock, deadline) => {
+                    let error = self.timed_out(core.clock.now() + FAREWELL).await;
+                    return Err(core.context(error, "lock", self.name()));
+                }
+                // Its runtime is gone. Somebody has to notice when the hold ends that this waits for.
+                () = stopped => core.keeper.start(),
             }
         }
     }
@@ -216,21 +301,20 @@ impl Mutex {
         Ok((name, wait.map(|wait| self.core.clock.now() + wait)))
     }
 
-    /// The error at the end of a wait.
-    async fn timed_out(&self) -> Error {
+    /// The error at the end of a wait, no later than that.
+    async fn timed_out(&self, late: Instant) -> Error {
         let holder = match self.name() {
-            Some(name) => self.holder(name).await,
+            Some(name) => self.holder(name, late).await,
             None => None,
         };
         Error::timeout(self.options.wait.unwrap_or_default(), holder)
     }
 
     /// Who holds the lock, if this process does or the store answers soon.
-    async fn holder(&self, name: &LockName) -> Option<Holder> {
+    async fn holder(&self, name: &LockName, late: Instant) -> Option<Holder> {
         if let Some(holder) = self.core.queue.holder(name) {
             return Some(holder);
         }
-        let late = self.core.clock.now() + FAREWELL;
         tokio::select! {
             biased;
             status = self.core.backend.inspect(name) => status.ok().and_then(|status| status.holder),

@@ -24,6 +24,8 @@ pub(crate) struct LockOptions {
     pub(crate) hand_overs: u8,
     /// How long after the store's grant that may go on.
     pub(crate) hand_over_for: Duration,
+    /// How long a store may be away from whoever waits.
+    pub(crate) outage: Duration,
 }
 
 impl Default for LockOptions {
@@ -37,6 +39,7 @@ impl Default for LockOptions {
             // As often as a fencing token can count; time is what other processes feel.
             hand_overs: u8::MAX,
             hand_over_for: Duration::from_millis(10),
+            outage: Duration::from_secs(10),
         }
     }
 }
@@ -50,7 +53,7 @@ impl LockOptions {
     /// Can a grant for one of them serve the other as well? A fixed hold has no time to give away.
     pub(crate) fn can_share(&self, other: &Self) -> bool {
         let alone = |options: &Self| options.fair || options.hold_for.is_some();
-        !alone(self) && *self == Self { wait: self.wait, ..*other }
+        !alone(self) && *self == Self { wait: self.wait, outage: self.outage, ..*other }
     }
 
     /// # Errors
@@ -62,6 +65,7 @@ impl LockOptions {
             ("hold_for", self.hold_for),
             ("max_hold", self.max_hold),
             ("hand_over_for", Some(self.hand_over_for)),
+            ("outage", Some(self.outage)),
         ];
         for (option, value) in named {
             let Some(value) = value else { continue };
@@ -69,7 +73,7 @@ impl LockOptions {
             if value > MAX_DURATION {
                 return Err(Error::new(ErrorKind::Invalid, format!("{option} is longer than {days} days")));
             }
-            if !matches!(option, "wait" | "hand_over_for") && value < backend.min_lease {
+            if !matches!(option, "wait" | "hand_over_for" | "outage") && value < backend.min_lease {
                 return Err(Error::new(
                     ErrorKind::Invalid,
                     format!(
@@ -105,6 +109,14 @@ macro_rules! setters {
         /// How long an acquisition may take in all: connection, pool and queue. With zero, [`Mutex::lock`] tries once.
         pub fn wait(mut self, wait: Duration) -> Self {
             self.options.wait = Some(wait);
+            self
+        }
+
+        /// How long the store may be away from an acquisition that waits: 10 s by default, and never longer than its
+        /// wait. It takes its place in line again, behind those who came meanwhile. With zero, the first failure is an
+        /// error. What does not wait is told each failure.
+        pub fn outage(mut self, outage: Duration) -> Self {
+            self.options.outage = outage;
             self
         }
 

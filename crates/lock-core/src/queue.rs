@@ -2,9 +2,9 @@
 //! store; what it got passes from task to task without a request, for a bounded time.
 //!
 //! Who no longer waits leaves the line at once, and whatever is sent to a waiter gives itself back when it is dropped:
-//! so a waiter may be cancelled at any moment. Nothing is sent or dropped while the queue is locked.
+//! so a waiter may be cancelled at any moment. While a shard is locked, nothing is sent, dropped, logged or counted:
+//! all that may run code of others.
 
-use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,25 +13,22 @@ use tokio::sync::oneshot;
 use crate::hold::{End, Hold};
 use crate::options::LockOptions;
 use crate::sync::{Mutex, MutexGuard, PoisonError};
-use crate::telemetry::{self, Telemetry};
-use crate::{Holder, Lease, LockName, Owner};
+use crate::telemetry::Telemetry;
+use crate::{Error, ErrorKind, Holder, Instant, Lease, LockName, Owner};
 
+mod line;
 mod place;
 
-pub(crate) use place::{Permit, Place};
+use line::{Holding, Lines, Waiting};
+pub(crate) use place::{Permit, Place, Whose};
+
+/// Names are spread over so many tables, each with a lock of its own.
+const SHARDS: usize = 16;
 
 /// The lines of all names. `G` is a guard, `A` an acquisition that asks the store.
 pub(crate) struct Queue<G, A> {
-    lines: Mutex<Lines<G, A>>,
+    shards: [Mutex<Lines<G, A>>; SHARDS],
     telemetry: Telemetry,
-}
-
-struct Lines<G, A> {
-    of: HashMap<LockName, Line<G, A>>,
-    /// The number of the next who waits: it rises along each line.
-    next: u64,
-    /// Nobody waits here any more.
-    closed: bool,
 }
 
 /// What a waiter is told when it is its turn.
@@ -42,6 +39,8 @@ pub(crate) enum Turn<G, A> {
     Ask(Permit<G, A>),
     /// It is the one to ask, and goes on with what another began.
     GoOn(A),
+    /// The store failed whoever asked.
+    Failed(Error),
 }
 
 /// What becomes of who comes.
@@ -72,124 +71,41 @@ pub(crate) struct Wish<'a> {
     pub(crate) options: &'a LockOptions,
     pub(crate) owner: Option<&'a Owner>,
     pub(crate) waits: bool,
-}
-
-struct Line<G, A> {
-    holding: Option<Holding>,
-    /// How many hold a permit: one, or after a failure each that waited.
-    asking: usize,
-    waiting: VecDeque<Waiting<G, A>>,
-}
-
-struct Holding {
-    lease: Lease,
-    owner: Option<Owner>,
-    guards: usize,
-}
-
-struct Waiting<G, A> {
-    number: u64,
-    options: LockOptions,
-    owner: Option<Owner>,
-    turn: oneshot::Sender<Turn<G, A>>,
-    _counted: telemetry::Waiting,
-}
-
-impl Holding {
-    fn is(&self, hold: &Arc<Hold>) -> bool {
-        Arc::ptr_eq(&self.lease.hold, hold)
-    }
-
-    fn is_of(&self, owner: Option<&Owner>) -> bool {
-        owner.is_some_and(|owner| self.owner.as_ref().is_some_and(|mine| mine.is(owner)))
-    }
-}
-
-impl<G, A> Default for Line<G, A> {
-    fn default() -> Self {
-        Self { holding: None, asking: 0, waiting: VecDeque::new() }
-    }
-}
-
-impl<G, A> Line<G, A> {
-    /// Who is to ask the store now, if somebody is.
-    fn promote(&mut self) -> Option<Waiting<G, A>> {
-        if self.holding.is_some() || self.asking > 0 {
-            return None;
-        }
-        let next = self.waiting.pop_front()?;
-        self.asking += 1;
-        Some(next)
-    }
-
-    fn give_up(&mut self, number: u64) -> Option<Waiting<G, A>> {
-        let at = self.waiting.binary_search_by_key(&number, |waiting| waiting.number).ok()?;
-        self.waiting.remove(at)
-    }
-
-    /// The lock has a holder. The owner's other tasks have it as well.
-    fn seat(&mut self, lease: Lease, owner: Option<Owner>) -> Vec<Waiting<G, A>> {
-        let mut holding = Holding { lease, owner, guards: 1 };
-        let mut as_well = Vec::new();
-        if holding.owner.is_some() {
-            let all = std::mem::take(&mut self.waiting).into_iter();
-            let (same, others): (_, Vec<_>) = all.partition(|waiting| holding.is_of(waiting.owner.as_ref()));
-            (as_well, self.waiting) = (same, others.into());
-            holding.guards += as_well.len();
-        }
-        self.holding = Some(holding);
-        as_well
-    }
-
-    fn is_unused(&self) -> bool {
-        self.holding.is_none() && self.asking == 0 && self.waiting.is_empty()
-    }
+    pub(crate) now: Instant,
 }
 
 impl<G, A> Queue<G, A> {
     pub(crate) fn new(telemetry: Telemetry) -> Self {
-        Self { lines: Mutex::new(Lines { of: HashMap::new(), next: 0, closed: false }), telemetry }
+        Self { shards: std::array::from_fn(|_| Mutex::default()), telemetry }
     }
 
     /// Sends everybody away who waits, and whoever comes later to wait: what they were to be told is dropped.
     pub(crate) fn close(&self) {
-        let mut lines = self.lines();
-        lines.closed = true;
-        let sent_away: Vec<_> = lines.of.values_mut().flat_map(|line| line.waiting.drain(..)).collect();
-        drop(lines);
-        drop(sent_away);
+        for shard in &self.shards {
+            let sent_away = locked(shard).close();
+            drop(sent_away);
+        }
     }
 
-    fn lines(&self) -> MutexGuard<'_, Lines<G, A>> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    fn shard(&self, name: &LockName) -> MutexGuard<'_, Lines<G, A>> {
+        let sum = name.as_str().bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        locked(&self.shards[sum % SHARDS])
     }
 
     /// Does this to a line if there is one, and forgets it when nobody uses it any more.
-    fn in_line<T>(&self, name: &LockName, act: impl FnOnce(&mut Line<G, A>) -> T) -> Option<T> {
-        let mut lines = self.lines();
-        let line = lines.of.get_mut(name)?;
-        let result = act(line);
-        if line.is_unused() {
-            lines.of.remove(name);
-        }
-        Some(result)
+    fn in_line<T>(&self, name: &LockName, act: impl FnOnce(&mut line::Line<G, A>) -> T) -> Option<T> {
+        self.shard(name).in_line(name, act)
     }
 
     /// Somebody comes who wants the lock.
     pub(crate) fn enter<'a>(self: &'a Arc<Self>, name: &'a LockName, wish: Wish<'_>) -> Entry<'a, G, A> {
-        // Whoever is to be fair to other processes stands in the store's line at once.
+        // Whoever is to be fair to other processes stands in the store's line at once; but an owner only once.
         let alone = !wish.waits || wish.options.fair;
-        let mut guard = self.lines();
-        let lines = &mut *guard;
-        let Some(line) = lines.of.get_mut(name) else {
-            if alone {
-                return Entry::Ask(None);
-            }
-            lines.of.insert(name.clone(), Line { asking: 1, ..Line::default() });
-            return Entry::Ask(Some(Permit::new(self, name)));
-        };
-        match &mut line.holding {
-            Some(holding) if holding.lease.is_held() => {
+        let whose = wish.owner.filter(|_| alone && wish.waits).map_or(Whose::Line, |owner| Whose::Owner(owner.clone()));
+        let mut lines = self.shard(name);
+        let line = lines.line(name);
+        let over = match &mut line.holding {
+            Some(holding) if holding.lease.hold.runs(holding.lease.turn, wish.now) => {
                 if holding.is_of(wish.owner) {
                     holding.guards += 1;
                     return Entry::Again(holding.lease.clone());
@@ -197,29 +113,53 @@ impl<G, A> Queue<G, A> {
                 if !wish.waits {
                     return Entry::Busy;
                 }
+                None
             }
             // Lost, and its guard did not notice yet.
-            holding => *holding = None,
-        }
-        if alone {
-            return Entry::Ask(None);
+            holding => holding.take(),
+        };
+        let asks = match &whose {
+            Whose::Line if alone => return self.asks_alone(lines, name, over),
+            Whose::Line => {
+                line.holding.is_none() && line.waiting.is_empty() && !std::mem::replace(&mut line.asks, true)
+            }
+            Whose::Owner(owner) => line.begin_fair(owner),
+        };
+        if asks {
+            drop(lines);
+            drop(over);
+            return Entry::Ask(Some(Permit::new(self, name, whose)));
         }
         let (turn, told) = oneshot::channel();
-        let number = lines.next;
-        let place = Place { queue: self, name, number, told };
-        if lines.closed {
-            return Entry::Wait(place);
-        }
-        lines.next += 1;
-        let _counted = self.telemetry.waiting();
-        line.waiting.push_back(Waiting { number, options: *wish.options, owner: wish.owner.cloned(), turn, _counted });
-        let next = line.promote();
-        drop(guard);
+        let closed = lines.closed;
+        let number = lines.next();
+        let line = lines.line(name);
+        let next = if closed {
+            None
+        } else {
+            line.wait(number, Waiting { options: *wish.options, owner: wish.owner.cloned(), turn }, &whose);
+            line.promote()
+        };
+        lines.forget_unused(name);
+        drop(lines);
+        drop(over);
         self.ask(name, next);
-        Entry::Wait(place)
+        Entry::Wait(Place { queue: self, name, number, told, _counted: self.telemetry.waiting() })
     }
 
-    /// The store granted the lock to who asked.
+    fn asks_alone<'a>(
+        &self,
+        mut lines: MutexGuard<'_, Lines<G, A>>,
+        name: &LockName,
+        over: Option<Holding>,
+    ) -> Entry<'a, G, A> {
+        lines.forget_unused(name);
+        drop(lines);
+        drop(over);
+        Entry::Ask(None)
+    }
+
+    /// The store granted the lock to who asked. Whoever was believed to have it has lost it.
     pub(crate) fn granted(
         self: &Arc<Self>,
         lease: &Lease,
@@ -227,15 +167,27 @@ impl<G, A> Queue<G, A> {
         permit: Option<Permit<G, A>>,
         guard: impl Fn(Lease) -> G,
     ) {
-        let as_well = {
-            let mut lines = self.lines();
-            let line = lines.of.entry(lease.name().clone()).or_default();
-            if let Some(permit) = permit {
-                permit.used();
-                line.asking -= 1;
-            }
-            line.seat(lease.clone(), owner.cloned())
+        let whose = permit.map(Permit::used);
+        let (as_well, before) = {
+            let mut lines = self.shard(lease.name());
+            let line = lines.line(lease.name());
+            let mut as_well = match &whose {
+                Some(Whose::Line) => {
+                    line.asks = false;
+                    Vec::new()
+                }
+                Some(Whose::Owner(owner)) => line.end_fair(owner),
+                None => Vec::new(),
+            };
+            let (others, before) = line.seat(lease.clone(), owner.cloned(), as_well.len());
+            as_well.extend(others);
+            (as_well, before)
         };
+        if let Some(before) = before
+            && !before.is(&lease.hold)
+        {
+            before.lease.hold.end(End::NotHeld);
+        }
         give(as_well, lease, &guard);
     }
 
@@ -248,26 +200,27 @@ impl<G, A> Queue<G, A> {
                 holding.guards -= 1;
                 return Some(Left::Kept);
             }
-            if line.asking == 0
-                && line.waiting.front().is_some_and(|first| hold.options.can_share(&first.options))
+            if !line.asks
+                && line.first().is_some_and(|first| hold.options.can_share(&first.options))
                 && let Some(turn) = hold.hand_over()
             {
-                let first = line.waiting.pop_front()?;
+                let first = line.pop_first()?;
                 let lease = Lease { hold: Arc::clone(hold), turn };
-                let as_well = line.seat(lease.clone(), first.owner.clone());
-                return Some(Left::HandedOver { lease, first, as_well });
+                let (as_well, before) = line.seat(lease.clone(), first.owner.clone(), 0);
+                return Some(Left::HandedOver { lease, first, as_well, _before: before });
             }
-            line.holding = None;
-            Some(Left::Free(line.promote()))
+            let before = line.holding.take();
+            Some(Left::Free { next: line.promote(), _before: before })
         });
         match left.flatten() {
             Some(Left::Kept) => Leave::Kept,
-            Some(Left::HandedOver { lease, first, as_well }) => {
+            Some(Left::HandedOver { lease, first, as_well, .. }) => {
+                hold.handed_over();
                 give([first], &lease, &guard);
                 give(as_well, &lease, &guard);
                 Leave::HandedOver
             }
-            Some(Left::Free(next)) => {
+            Some(Left::Free { next, .. }) => {
                 let before = hold.end(End::Released);
                 self.ask(lease.name(), next);
                 Leave::Release(before)
@@ -280,17 +233,17 @@ impl<G, A> Queue<G, A> {
     pub(crate) fn vacate(self: &Arc<Self>, hold: &Arc<Hold>) {
         let name = &hold.claim.name;
         let next = self.in_line(name, |line| {
-            line.holding.take_if(|holding| holding.is(hold))?;
-            line.promote()
+            let before = line.holding.take_if(|holding| holding.is(hold))?;
+            Some((line.promote(), before))
         });
-        self.ask(name, next.flatten());
+        self.ask(name, next.flatten().and_then(|(next, _)| next));
     }
 
     /// Who asked the store gives up: the first in line goes on with it. Gives it back if nobody can.
     pub(crate) fn pass_on(&self, name: &LockName, options: &LockOptions, asking: A) -> Option<A> {
         let next = self.in_line(name, |line| {
-            let shares = line.waiting.front().is_some_and(|first| options.can_share(&first.options));
-            if shares { line.waiting.pop_front() } else { None }
+            let shares = line.first().is_some_and(|first| options.can_share(&first.options));
+            if shares { line.pop_first() } else { None }
         });
         match next.flatten() {
             // Cancelled just now, it passes it on when it is dropped.
@@ -302,35 +255,46 @@ impl<G, A> Queue<G, A> {
 
     /// Who of this process holds the lock.
     pub(crate) fn holder(&self, name: &LockName) -> Option<Holder> {
-        let lines = self.lines();
-        lines.of.get(name)?.holding.as_ref()?.lease.hold.holder()
+        let lease = self.shard(name).holding(name)?.lease.clone();
+        lease.hold.holder()
     }
 
-    fn ask(self: &Arc<Self>, name: &LockName, next: impl IntoIterator<Item = Waiting<G, A>>) {
-        for next in next {
-            drop(next.turn.send(Turn::Ask(Permit::new(self, name))));
+    fn ask(self: &Arc<Self>, name: &LockName, next: Option<Waiting<G, A>>) {
+        if let Some(next) = next {
+            drop(next.turn.send(Turn::Ask(Permit::new(self, name, Whose::Line))));
         }
     }
 
-    /// Who had a permit got no lock. After a failure of the store's each that waited asks for itself, and has an error
-    /// of its own, or luck.
-    fn stop_asking(self: &Arc<Self>, name: &LockName, failed: bool) {
-        let next = self.in_line(name, |line| {
-            line.asking -= 1;
-            if failed && line.holding.is_none() {
-                line.asking += line.waiting.len();
-                return line.waiting.drain(..).collect();
+    /// Who had a permit got no lock. If the store failed, it fails all who waited for the answer: each of them would
+    /// learn the same. What is wrong with the wishes of one only is not the others'.
+    fn stop_asking(self: &Arc<Self>, name: &LockName, whose: &Whose, failure: Option<&Error>) {
+        let failure = failure.filter(|error| !matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Unsupported));
+        let waited = self.in_line(name, |line| match whose {
+            Whose::Line => {
+                line.asks = false;
+                if failure.is_some() && line.holding.is_none() { line.drain() } else { Vec::from_iter(line.promote()) }
             }
-            Vec::from_iter(line.promote())
+            Whose::Owner(owner) if failure.is_some() => line.end_fair(owner),
+            Whose::Owner(owner) => Vec::from_iter(line.promote_fair(owner)),
         });
-        self.ask(name, next.into_iter().flatten());
+        for waiting in waited.into_iter().flatten() {
+            let turn = match failure {
+                Some(error) => Turn::Failed(error.clone()),
+                None => Turn::Ask(Permit::new(self, name, whose.clone())),
+            };
+            drop(waiting.turn.send(turn));
+        }
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 enum Left<G, A> {
     Kept,
-    HandedOver { lease: Lease, first: Waiting<G, A>, as_well: Vec<Waiting<G, A>> },
-    Free(Option<Waiting<G, A>>),
+    HandedOver { lease: Lease, first: Waiting<G, A>, as_well: Vec<Waiting<G, A>>, _before: Option<Holding> },
+    Free { next: Option<Waiting<G, A>>, _before: Option<Holding> },
 }
 
 fn give<G, A>(to: impl IntoIterator<Item = Waiting<G, A>>, lease: &Lease, guard: &impl Fn(Lease) -> G) {
@@ -341,8 +305,8 @@ fn give<G, A>(to: impl IntoIterator<Item = Waiting<G, A>>, lease: &Lease, guard:
 
 impl<G, A> fmt::Debug for Queue<G, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines = self.lines();
-        let waiting: usize = lines.of.values().map(|line| line.waiting.len()).sum();
-        f.debug_struct("Queue").field("names", &lines.of.len()).field("waiting", &waiting).finish()
+        let sizes = self.shards.iter().map(|shard| locked(shard).sizes());
+        let (names, waiting) = sizes.fold((0, 0), |sum, size| (sum.0 + size.0, sum.1 + size.1));
+        f.debug_struct("Queue").field("names", &names).field("waiting", &waiting).finish()
     }
 }

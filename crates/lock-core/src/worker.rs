@@ -1,13 +1,30 @@
 //! A background task that is started when it is first needed, and again if the runtime it ran on is gone.
 
 use std::future::Future;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
+use tokio::sync::Notify;
 
 #[derive(Debug, Default)]
-pub(crate) struct Worker(Mutex<Option<JoinHandle<()>>>);
+pub(crate) struct Worker(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    runs: AtomicBool,
+    stopped: Notify,
+}
+
+/// A task that runs, until it ends or its runtime drops it.
+struct Running(Arc<State>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.runs.store(false, Ordering::Release);
+        self.0.stopped.notify_waiters();
+    }
+}
 
 impl Worker {
     /// Sees to it that the task runs. Outside a runtime it cannot, and is started at the next call inside one.
@@ -15,11 +32,21 @@ impl Worker {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if running.as_ref().is_none_or(JoinHandle::is_finished)
-            && let Ok(runtime) = Handle::try_current()
-        {
-            *running = Some(runtime.spawn(task()));
+        if self.0.runs.load(Ordering::Acquire) {
+            return;
         }
+        let Ok(runtime) = Handle::try_current() else { return };
+        if !self.0.runs.swap(true, Ordering::AcqRel) {
+            let (running, task) = (Running(Arc::clone(&self.0)), task());
+            runtime.spawn(async move {
+                let _running = running;
+                task.await;
+            });
+        }
+    }
+
+    /// Ends when the task stops that runs now, or begins after this call.
+    pub(crate) async fn stopped(&self) {
+        self.0.stopped.notified().await;
     }
 }

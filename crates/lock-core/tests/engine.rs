@@ -253,7 +253,8 @@ async fn what_is_unknown_is_undone_in_the_background_until_the_store_answers() {
     let (store, clock, locks) = setup();
     store.script().fail(Verb::Lock, ErrorKind::Unknown, 1);
     store.script().fail(Verb::Unlock, ErrorKind::Unavailable, 3);
-    assert_eq!(locks.mutex("a").lock().await.unwrap_err().kind(), ErrorKind::Unknown);
+    let told = locks.mutex("a").outage(Duration::ZERO);
+    assert_eq!(told.lock().await.unwrap_err().kind(), ErrorKind::Unknown);
     settle().await;
     for _ in 0..3 {
         advance(&clock, Duration::from_secs(1)).await;
@@ -353,5 +354,56 @@ async fn bad_options_are_named() {
     ] {
         let error = mutex.try_lock().await.unwrap_err();
         assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains(named), "{error}");
+    }
+}
+
+/// What is asked for with it at once is not bounded by a short one.
+#[tokio::test]
+async fn a_short_lease_puts_no_long_one_at_risk() {
+    const SHORT: Duration = Duration::from_millis(300);
+    let (store, clock, locks) = setup();
+    let long = locks.mutex("long").lock().await.unwrap();
+    let short = locks.mutex("short").lease(SHORT).lock().await.unwrap();
+    settle().await;
+    store.script().delay_replies(SHORT / 2);
+    for _ in 0..200 {
+        advance(&clock, SHORT / 3).await;
+        assert_eq!(long.state(), LeaseState::Held);
+    }
+    drop(short);
+}
+
+/// It was asked again, and the first answer came after all.
+#[tokio::test]
+async fn an_answer_after_a_third_of_the_lease_counts() {
+    let (store, clock, locks) = setup();
+    let guard = locks.mutex("a").lock().await.unwrap();
+    settle().await;
+    store.script().delay_replies(LEASE / 2);
+    advance(&clock, LEASE / 3).await;
+    advance(&clock, LEASE / 3).await;
+    assert_eq!(guard.state(), LeaseState::AtRisk);
+    advance(&clock, LEASE / 6).await;
+    // Asked at a third, answered at five sixths.
+    assert_eq!(guard.remaining(), LEASE / 2 - Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn a_lease_that_is_shorter_than_the_way_to_the_store_is_an_error() {
+    const LEASE: Duration = Duration::from_millis(10);
+    let (store, clock, locks) = setup();
+    store.script().delay_replies(LEASE * 2);
+    for waits in [true, false] {
+        let mutex = locks.mutex("a").lease(LEASE);
+        let asking =
+            tokio::spawn(
+                async move { if waits { mutex.lock().await.map(drop) } else { mutex.try_lock().await.map(drop) } },
+            );
+        for _ in 0..50 {
+            advance(&clock, LEASE).await;
+        }
+        assert!(asking.is_finished());
+        let error = asking.await.unwrap().unwrap_err();
+        assert!(error.kind() == ErrorKind::Unavailable && error.to_string().contains("10ms"), "{error}");
     }
 }

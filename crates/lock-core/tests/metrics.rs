@@ -77,7 +77,7 @@ async fn work() {
         waiter.await.unwrap().unwrap().unlock().await.unwrap();
     }
     store.script().fail(Verb::Lock, ErrorKind::Unavailable, 1);
-    locks.mutex("b").lock().await.unwrap_err();
+    locks.mutex("b").outage(Duration::ZERO).lock().await.unwrap_err();
     let lost = locks.mutex("b").lock().await.unwrap();
     store.script().fail(Verb::Renew, ErrorKind::Unavailable, 1);
     for step in [10, 2, 10] {

@@ -96,6 +96,7 @@ impl Store for RedisStore {
             Fault::HoldRequests => self.proxy.hold_c2s(),
             Fault::HoldRequestsOfPresent => self.proxy.hold_c2s_of_present(),
             Fault::HoldAnswers => self.proxy.hold_s2c(),
+            Fault::CutOff => self.proxy.cut(),
             Fault::ReleaseRequests | Fault::ReleaseAnswers => self.proxy.forward(),
             Fault::DeleteHold(name) => {
                 let (lock, grant) = self.keys(&name);

@@ -118,6 +118,7 @@ impl Store for ClusterStore {
             Fault::HoldRequests => self.cluster().proxies().for_each(Proxy::hold_c2s),
             Fault::HoldRequestsOfPresent => self.cluster().proxies().for_each(Proxy::hold_c2s_of_present),
             Fault::HoldAnswers => self.cluster().proxies().for_each(Proxy::hold_s2c),
+            Fault::CutOff => self.cluster().proxies().for_each(Proxy::cut),
             Fault::ReleaseRequests | Fault::ReleaseAnswers => self.cluster().proxies().for_each(Proxy::forward),
             Fault::DeleteHold(name) => {
                 let (lock, grant) = self.keys(&name);

@@ -124,6 +124,7 @@ impl Store for MySqlStore {
             Fault::HoldRequests => self.proxy.hold_c2s(),
             Fault::HoldRequestsOfPresent => self.proxy.hold_c2s_of_present(),
             Fault::HoldAnswers => self.proxy.hold_s2c(),
+            Fault::CutOff => self.proxy.cut(),
             Fault::ReleaseRequests | Fault::ReleaseAnswers => self.proxy.forward(),
             Fault::Restart => match self.server.lock().unwrap().as_mut() {
                 Some(server) => tokio::task::block_in_place(|| server.restart()),

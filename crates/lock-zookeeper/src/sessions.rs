@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::{Notice, OwnerId, Result};
+use tokio::runtime::Handle;
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 
@@ -22,8 +23,8 @@ pub(crate) struct Sessions {
     /// The shortest session that the servers give, as far as they were asked.
     pub(crate) shortest: Duration,
     state: Mutex<State>,
-    /// Held by who connects.
-    connecting: tokio::sync::Mutex<()>,
+    /// Held by who connects. On this runtime sessions live, and not on that of whoever asks: they end with theirs.
+    connecting: tokio::sync::Mutex<Handle>,
     pub(crate) notices: broadcast::Sender<Notice>,
     closed: AtomicBool,
 }
@@ -42,9 +43,9 @@ struct Supervised {
 }
 
 impl Supervised {
-    fn new(session: Session, notices: broadcast::Sender<Notice>) -> Self {
+    fn new(session: Session, notices: broadcast::Sender<Notice>, home: &Handle) -> Self {
         let session = Arc::new(session);
-        Self { task: tokio::spawn(supervise(Arc::clone(&session), notices)), session }
+        Self { task: home.spawn(supervise(Arc::clone(&session), notices)), session }
     }
 
     /// Not if the runtime is gone on which it was made, either.
@@ -71,9 +72,10 @@ impl Sessions {
         let asked = Duration::from_secs(1);
         let first = Session::connect(Arc::clone(&settings), asked, None).await?;
         let (shortest, notices) = (first.lasts, broadcast::Sender::new(1024));
-        let live = BTreeMap::from([(shortest, Supervised::new(first, notices.clone()))]);
+        let home = Handle::current();
+        let live = BTreeMap::from([(shortest, Supervised::new(first, notices.clone(), &home))]);
         let state = Mutex::new(State { live, former: Vec::new() });
-        let connecting = tokio::sync::Mutex::default();
+        let connecting = tokio::sync::Mutex::new(home);
         Ok(Self { settings, shortest, state, connecting, notices, closed: AtomicBool::new(false) })
     }
 
@@ -95,19 +97,27 @@ impl Sessions {
         if let Some(session) = self.living(asked) {
             return Ok(session);
         }
-        let _alone = self.connecting.lock().await;
+        let mut home = self.connecting.lock().await;
         if self.closed.load(Ordering::Relaxed) {
             return Err(closed());
         }
         if let Some(session) = self.living(asked) {
             return Ok(session);
         }
-        let session = Session::connect(Arc::clone(&self.settings), asked, Some(self.shortest)).await?;
+        let connect = || Session::connect(Arc::clone(&self.settings), asked, Some(self.shortest));
+        let session = match home.spawn(connect()).await {
+            Ok(session) => session?,
+            // That runtime is gone.
+            Err(_) => {
+                *home = Handle::current();
+                connect().await?
+            }
+        };
         // Milliseconds is what they count in.
         if session.lasts.as_millis() < lease.as_millis() {
             return Err(error::too_long(lease, session.lasts));
         }
-        let made = Supervised::new(session, self.notices.clone());
+        let made = Supervised::new(session, self.notices.clone(), &home);
         let session = Arc::clone(&made.session);
         let mut state = self.state();
         if let Some(over) = state.live.insert(asked, made) {

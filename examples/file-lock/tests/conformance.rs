@@ -33,6 +33,7 @@ impl Harness for FileHarness {
             ("late_acquire_lands_after_reconnect", SERVER),
             ("drop_every_verb_answer_held", ANSWER),
             ("restarted_while_held", SERVER),
+            ("outage_while_waiting", SERVER),
             ("restarted_with_waiters", SERVER),
         ]
     }

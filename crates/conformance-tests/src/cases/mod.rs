@@ -7,6 +7,7 @@ mod fairness;
 mod fencing;
 mod input;
 mod lease;
+mod life;
 mod liveness;
 mod loss;
 mod process;
@@ -52,6 +53,9 @@ cases! {
     cancellation: drop_at_every_await drop_at_every_await_contended drop_during_unlock
         guard_drop_releases runtime_shutdown_held timeout_races_grant panic_in_section cancel_try_lock;
     dropping: drop_every_verb drop_every_verb_reply_late drop_every_verb_answer_held;
+    life: shutdown_beside_unlock shutdown_before_an_answer shutdown_beside_requests releases_outlive_a_runtime
+        renewals_outlive_a_runtime waiters_outlive_a_runtime a_panic_harms_one outage_while_waiting outage_without_end
+        one_failure_for_all passed_to_nobody replaced_in_the_process;
     clock: client_wall_moved client_clock_ahead;
     input: names lease_zero_and_huge foreign_value owner_unguessable names_as_code;
 }

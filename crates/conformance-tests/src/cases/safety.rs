@@ -200,15 +200,19 @@ pub(crate) async fn acquire_answer_lost(ctx: Ctx) {
     faulty.once(Verb::TryLock, Effect::LoseReply);
     assert_eq!(locks.mutex("x").try_lock().await.unwrap_err().kind(), ErrorKind::Unknown);
     take(&other, "x").await.unlock().await.unwrap();
+    let mutex = locks.mutex("x").outage(Duration::ZERO);
     faulty.once(Verb::Lock, Effect::LoseReply);
-    assert_eq!(locks.mutex("x").lock().await.unwrap_err().kind(), ErrorKind::Unknown);
+    assert_eq!(mutex.lock().await.unwrap_err().kind(), ErrorKind::Unknown);
     take(&other, "x").await.unlock().await.unwrap();
     // And when the clean-up's first tries are lost as well.
     faulty.once(Verb::Lock, Effect::LoseReply);
     faulty.once(Verb::Unlock, Effect::Refuse);
     faulty.once(Verb::Unlock, Effect::Refuse);
-    assert_eq!(locks.mutex("x").lock().await.unwrap_err().kind(), ErrorKind::Unknown);
+    assert_eq!(mutex.lock().await.unwrap_err().kind(), ErrorKind::Unknown);
     take(&other, "x").await.unlock().await.unwrap();
+    // Who waits asks again by itself.
+    faulty.once(Verb::Lock, Effect::LoseReply);
+    take(&locks, "x").await.unlock().await.unwrap();
 }
 
 /// 11. A request that comes twice is one grant: the same token, and one release ends it.

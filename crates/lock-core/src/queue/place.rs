@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::{Queue, Turn};
-use crate::LockName;
+use crate::telemetry;
+use crate::{Error, LockName, Owner};
 
 /// A place in the line of a name. Dropped, it is given up.
 pub(crate) struct Place<'a, G, A> {
@@ -14,6 +15,7 @@ pub(crate) struct Place<'a, G, A> {
     pub(super) name: &'a LockName,
     pub(super) number: u64,
     pub(super) told: oneshot::Receiver<Turn<G, A>>,
+    pub(super) _counted: telemetry::Waiting,
 }
 
 impl<G, A> Place<'_, G, A> {
@@ -33,25 +35,36 @@ impl<G, A> Drop for Place<'_, G, A> {
     }
 }
 
+/// Who waits for the answer to a request.
+#[derive(Clone)]
+pub(crate) enum Whose {
+    /// All who wait for the lock in this process.
+    Line,
+    /// The other tasks of this owner; each of the others stands in the store's line itself.
+    Owner(Owner),
+}
+
 /// The right to ask the store while others wait for the answer. Dropped without one, it goes to the next.
 pub(crate) struct Permit<G, A> {
     queue: Option<Arc<Queue<G, A>>>,
     name: LockName,
+    whose: Whose,
 }
 
 impl<G, A> Permit<G, A> {
-    pub(super) fn new(queue: &Arc<Queue<G, A>>, name: &LockName) -> Self {
-        Self { queue: Some(Arc::clone(queue)), name: name.clone() }
+    pub(super) fn new(queue: &Arc<Queue<G, A>>, name: &LockName, whose: Whose) -> Self {
+        Self { queue: Some(Arc::clone(queue)), name: name.clone(), whose }
     }
 
-    pub(super) fn used(mut self) {
+    pub(super) fn used(mut self) -> Whose {
         self.queue = None;
+        self.whose.clone()
     }
 
     /// The store failed.
-    pub(crate) fn failed(mut self) {
+    pub(crate) fn failed(mut self, error: &Error) {
         if let Some(queue) = self.queue.take() {
-            queue.stop_asking(&self.name, true);
+            queue.stop_asking(&self.name, &self.whose, Some(error));
         }
     }
 }
@@ -59,7 +72,7 @@ impl<G, A> Permit<G, A> {
 impl<G, A> Drop for Permit<G, A> {
     fn drop(&mut self) {
         if let Some(queue) = self.queue.take() {
-            queue.stop_asking(&self.name, false);
+            queue.stop_asking(&self.name, &self.whose, None);
         }
     }
 }

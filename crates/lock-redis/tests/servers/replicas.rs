@@ -88,6 +88,7 @@ async fn a_server_without_replicas_grants_nothing() {
     registry.register(RedisFactory);
     let url = format!("{}?replicas=1&timeout=400ms", server.url());
     let locks = registry.connect(Config::from_url(&url).unwrap()).await.unwrap();
-    assert_eq!(locks.mutex("x").lock().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    let told = locks.mutex("x").outage(Duration::ZERO);
+    assert_eq!(told.lock().await.unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(holder(server.address(), "x").await, None);
 }

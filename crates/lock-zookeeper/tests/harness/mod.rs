@@ -167,6 +167,7 @@ impl Store for ZookeeperStore {
             Fault::HoldRequests => self.proxies.iter().for_each(Proxy::hold_c2s),
             Fault::HoldRequestsOfPresent => self.proxies.iter().for_each(Proxy::hold_c2s_of_present),
             Fault::HoldAnswers => self.proxies.iter().for_each(Proxy::hold_s2c),
+            Fault::CutOff => self.proxies.iter().for_each(Proxy::cut),
             Fault::ReleaseRequests | Fault::ReleaseAnswers => self.proxies.iter().for_each(Proxy::forward),
             Fault::DeleteHold(name) => {
                 if let Some(first) = self.first(&name).await {

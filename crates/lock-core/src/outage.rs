@@ -1,0 +1,83 @@
+//! A store that is away, as one acquisition sees it: whoever waits for a lock rides out what ends in time.
+
+use std::time::Duration;
+
+use rand::RngExt;
+
+use crate::{Error, ErrorKind, Instant};
+
+/// The pause before a store is asked again: doubled each time, from the first to the last.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// From the first failure on.
+#[derive(Debug, Default)]
+pub(crate) struct Outage {
+    since: Option<Instant>,
+    failures: u32,
+}
+
+impl Outage {
+    /// A request that began then has failed now. How long to wait before the next; `None` if the store was away for
+    /// long enough, or is not away.
+    pub(crate) fn pause(
+        &mut self,
+        error: &Error,
+        began: Instant,
+        now: Instant,
+        patience: Duration,
+    ) -> Option<Duration> {
+        if !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) {
+            return None;
+        }
+        // What took longer stood in line for a while, and the store was there.
+        if self.since.is_none() || now.saturating_duration_since(began) > patience {
+            (self.since, self.failures) = (Some(now), 0);
+        }
+        let left = patience.saturating_sub(now.saturating_duration_since(self.since?));
+        if left.is_zero() {
+            return None;
+        }
+        let pause = PAUSES.0.saturating_mul(1 << self.failures.min(10)).min(PAUSES.1);
+        self.failures += 1;
+        // Not all at once, when it is back.
+        Some(pause.mul_f64(rand::rng().random_range(0.5..1.0)).min(left))
+    }
+
+    /// The error at the end of it.
+    pub(crate) fn told(&self, error: Error, now: Instant) -> Error {
+        let away = self.since.map(|since| now.saturating_duration_since(since)).unwrap_or_default();
+        if away.as_secs() == 0 { error } else { error.after_outage(Duration::from_secs(away.as_secs())) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_origin(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn an_outage_is_ridden_out_for_so_long_and_no_longer() {
+        let (mut outage, away) = (Outage::default(), Error::new(ErrorKind::Unavailable, "away"));
+        let first = outage.pause(&away, at(100), at(102), PATIENCE).unwrap();
+        assert!(first < PAUSES.0);
+        assert!(outage.pause(&away, at(102), at(111), PATIENCE).unwrap() > first / 2);
+        assert_eq!(outage.pause(&away, at(111), at(112), PATIENCE), None);
+        assert_eq!(outage.told(away.clone(), at(112)).to_string(), "store unavailable: for 10s now: away");
+        // It stood in line meanwhile.
+        assert!(outage.pause(&away, at(112), at(123), PATIENCE).is_some());
+    }
+
+    #[test]
+    fn what_is_no_outage_is_told_at_once() {
+        let refused = Error::new(ErrorKind::Refused, "no");
+        assert_eq!(Outage::default().pause(&refused, at(1), at(2), PATIENCE), None);
+        assert_eq!(Outage::default().told(refused, at(2)).to_string(), "refused by the store: no");
+        let away = Error::new(ErrorKind::Unknown, "cut");
+        assert_eq!(Outage::default().pause(&away, at(1), at(2), Duration::ZERO), None);
+    }
+}
