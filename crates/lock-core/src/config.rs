@@ -24,8 +24,8 @@ use crate::{BackendUrl, Capabilities, DistributedLock, Error, ErrorKind, Locks, 
 
 /// The settings that are the same for every backend. Each may stand in a TOML file, behind the `?` of the URL, or in
 /// the environment as `OARLOCK_` and its name in capitals.
-pub(crate) const SETTINGS: [&str; 9] =
-    ["lease", "wait", "max_hold", "fair", "hand_overs", "hand_over_for", "prefix", "label", "require"];
+pub(crate) const SETTINGS: [&str; 10] =
+    ["lease", "wait", "outage", "max_hold", "fair", "hand_overs", "hand_over_for", "prefix", "label", "require"];
 
 /// Variables of the environment that begin like settings and are none: where the config file is, and what `oarlock run`
 /// tells its command.
@@ -43,6 +43,7 @@ pub struct Config {
     fair: Option<bool>,
     hand_overs: Option<u8>,
     hand_over_for: Option<Duration>,
+    outage: Option<Duration>,
     prefix: Option<String>,
     label: Option<String>,
     require: Vec<Requirement>,
@@ -128,6 +129,7 @@ impl Config {
             fair: over.fair.or(self.fair),
             hand_overs: over.hand_overs.or(self.hand_overs),
             hand_over_for: over.hand_over_for.or(self.hand_over_for),
+            outage: over.outage.or(self.outage),
             prefix: over.prefix.or(self.prefix),
             label: over.label.or(self.label),
             require: if over.require.is_empty() { self.require } else { over.require },
@@ -149,6 +151,7 @@ impl Config {
             "fair" => self.fair = Some(parsed(key, value)?),
             "hand_overs" => self.hand_overs = Some(parsed(key, value)?),
             "hand_over_for" => self.hand_over_for = Some(duration(key, value)?),
+            "outage" => self.outage = Some(duration(key, value)?),
             "prefix" => self.prefix = Some(value.to_owned()),
             "label" => self.label = Some(value.to_owned()),
             "require" => {
@@ -186,6 +189,7 @@ impl Config {
         options.fair = self.fair.unwrap_or(options.fair);
         options.hand_overs = self.hand_overs.unwrap_or(options.hand_overs);
         options.hand_over_for = self.hand_over_for.unwrap_or(options.hand_over_for);
+        options.outage = self.outage.unwrap_or(options.outage);
         let settings = Settings { options, label: self.label, require: self.require };
         Ok((settings, Target { url, prefix, params: self.backend }))
     }

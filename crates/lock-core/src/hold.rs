@@ -77,6 +77,15 @@ pub(crate) struct Course {
     pub(crate) renew: bool,
 }
 
+/// The process that a hold is in.
+#[derive(Clone)]
+pub(crate) struct Process {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) telemetry: Telemetry,
+    /// `None` if a fork has the hold, too.
+    pub(crate) id: Option<u32>,
+}
+
 /// One grant of the store.
 pub(crate) struct Hold {
     pub(crate) claim: Claim,
@@ -85,13 +94,10 @@ pub(crate) struct Hold {
     pub(crate) options: LockOptions,
     grant: Grant,
     since: Instant,
-    clock: Arc<dyn Clock>,
-    telemetry: Telemetry,
+    process: Process,
     state: Mutex<State>,
     /// Its release was answered, or is the janitor's.
     settled: AtomicBool,
-    /// The process that has it; zero if a fork of that has it, too.
-    process: u32,
     /// Somebody's turn ended.
     pub(crate) changed: Notify,
 }
@@ -103,25 +109,23 @@ impl Hold {
         grant: Grant,
         id: u64,
         options: LockOptions,
-        clock: Arc<dyn Clock>,
-        telemetry: Telemetry,
+        process: Process,
         since: Instant,
-        process: u32,
     ) -> Self {
         let until = usable(grant.valid_until, &claim);
         let limit = options.max_hold.map(|longest| since + longest);
         let turn = Turn { number: 0, limit, taken: true, unrenewed: false };
         let state = Mutex::new(State::Running { until, at_risk: false, turn });
         let (settled, changed) = (AtomicBool::new(false), Notify::new());
-        Self { claim, id, options, grant, since, clock, telemetry, state, settled, process, changed }
+        Self { claim, id, options, grant, since, process, state, settled, changed }
     }
 
     pub(crate) fn now(&self) -> Instant {
-        self.clock.now()
+        self.process.clock.now()
     }
 
     pub(crate) async fn sleep_until(&self, at: Instant) {
-        self.clock.sleep_until(at).await;
+        self.process.clock.sleep_until(at).await;
     }
 
     pub(crate) fn token(&self, turn: u8) -> FencingToken {
@@ -167,7 +171,7 @@ impl Hold {
         } else {
             tracing::warn!(%name, %owner, %token, reason = end.reason(), "lock lost");
         }
-        self.telemetry.lost(end);
+        self.process.telemetry.lost(end);
         self.changed.notify_waiters();
     }
 
@@ -248,7 +252,7 @@ impl Hold {
             State::Ended(_) => false,
         });
         if is_new {
-            self.telemetry.at_risk();
+            self.process.telemetry.at_risk();
         }
     }
 
@@ -293,7 +297,7 @@ impl Hold {
     /// Until when this turn holds, if it does, and whether that is at risk.
     pub(crate) fn turn(&self, number: u8, now: Instant) -> Option<(Instant, bool)> {
         // A fork has a copy of this memory, and none of the locks.
-        if self.process != 0 && self.process != std::process::id() {
+        if self.process.id.is_some_and(|id| id != std::process::id()) {
             return None;
         }
         self.at(now, |state| match *state {

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::asking::Permit;
 use crate::claim::Identity;
-use crate::hold::{End, Hold};
+use crate::hold::{End, Hold, Process};
 use crate::janitor::Janitor;
 use crate::keeper::Keeper;
 use crate::mutex::{Queue, closed};
@@ -97,9 +97,10 @@ impl Core {
     ) -> std::result::Result<LockGuard, LockGuard> {
         let id = self.next_hold.fetch_add(1, Ordering::Relaxed);
         let now = self.clock.now();
-        let process = if self.capabilities.scope == Scope::Process { 0 } else { self.process };
+        let only = self.capabilities.scope != Scope::Process;
         let clock = Arc::clone(&self.clock);
-        let hold = Arc::new(Hold::new(claim, grant, id, *options, clock, self.telemetry, now, process));
+        let process = Process { clock, telemetry: self.telemetry, id: only.then_some(self.process) };
+        let hold = Arc::new(Hold::new(claim, grant, id, *options, process, now));
         let course = hold.what_next(now);
         if let Some(course) = course {
             self.keeper.keep(&hold, course, now);

@@ -11,7 +11,7 @@ use shuttle::sync::Mutex;
 use shuttle::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use shuttle::thread;
 
-use crate::hold::{End, Hold};
+use crate::hold::{End, Hold, Process};
 use crate::options::LockOptions;
 use crate::queue::{Entry, Leave, Permit, Queue, Turn, Wish};
 use crate::telemetry::Telemetry;
@@ -113,7 +113,8 @@ impl World {
         let claim = Claim::new(name(), OwnerId::from_store("model"), LEASE);
         let grant = Grant { token: StoreToken::new(token).unwrap(), valid_until: now + LEASE };
         let clock = Arc::new(self.clock.clone());
-        Arc::new(Hold::new(claim, grant, token, options, clock, Telemetry::new("model"), now, 0))
+        let process = Process { clock, telemetry: Telemetry::new("model"), id: None };
+        Arc::new(Hold::new(claim, grant, token, options, process, now))
     }
 
     /// A section that nobody else may be in, under a token that is higher than all before it.

@@ -28,12 +28,13 @@ fn main() -> ExitCode {
     match unsafe { fork() }.expect("a fork") {
         ForkResult::Child => {
             let refused = runtime.block_on(async {
+                let holds = guard.is_held();
                 let tried = mutex.try_lock().await.is_err_and(|error| error.kind() == ErrorKind::Closed);
                 let waited = mutex.lock().await.is_err_and(|error| error.kind() == ErrorKind::Closed);
                 let released = guard.unlock().await.is_err_and(|error| error.kind() == ErrorKind::Closed);
                 // Long enough for a keeper or a janitor to do harm.
                 tokio::time::sleep(LEASE).await;
-                tried && waited && released
+                !holds && tried && waited && released
             });
             // Without destructors: they would close the parent's connection.
             unsafe { nix::libc::_exit(if refused { 0 } else { 1 }) }

@@ -59,7 +59,8 @@ fn every_case_has_a_test_that_exists_or_a_reason() {
         Some((number, cells.nth(1)?.trim_end_matches(" |")))
     });
     let (numbers, held_by): (Vec<_>, Vec<_>) = rows.unzip();
-    assert_eq!(numbers, (1..=101).collect::<Vec<_>>());
+    assert!(numbers.len() > 100);
+    assert_eq!(numbers, (1..=numbers.len()).collect::<Vec<_>>());
     let objections: Vec<_> = numbers
         .iter()
         .zip(held_by)

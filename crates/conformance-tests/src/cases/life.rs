@@ -27,7 +27,7 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
-/// 101. A shutdown waits for a release that is under way, and both say so.
+/// 102. A shutdown waits for a release that is under way, and both say so.
 pub(crate) async fn shutdown_beside_unlock(ctx: Ctx) {
     let (faulty, locks) = ctx.faulty(LONG).await;
     let other = ctx.locks(LONG).await;
@@ -41,7 +41,7 @@ pub(crate) async fn shutdown_beside_unlock(ctx: Ctx) {
     soon_free(&other, "x").await;
 }
 
-/// 102. A shutdown names what it could not release in time, also what a guard is about to.
+/// 103. A shutdown names what it could not release in time, also what a guard is about to.
 pub(crate) async fn shutdown_before_an_answer(ctx: Ctx) {
     let (faulty, locks) = ctx.faulty(ctx.lease()).await;
     let guard = take(&locks, "x").await;
@@ -53,7 +53,7 @@ pub(crate) async fn shutdown_before_an_answer(ctx: Ctx) {
     unlocking.await.unwrap().unwrap_err();
 }
 
-/// 103. Shutdowns beside acquisitions and tries: each ends, and nothing stays behind.
+/// 104. Shutdowns beside acquisitions and tries: each ends, and nothing stays behind.
 pub(crate) async fn shutdown_beside_requests(ctx: Ctx) {
     let other = ctx.locks(LONG).await;
     for verb in [Verb::Lock, Verb::TryLock] {
@@ -79,7 +79,7 @@ pub(crate) async fn shutdown_beside_requests(ctx: Ctx) {
     }
 }
 
-/// 104. A runtime ends with a release under way: another runtime of the process finishes it.
+/// 105. A runtime ends with a release under way: another runtime of the process finishes it.
 pub(crate) async fn releases_outlive_a_runtime(ctx: Ctx) {
     let (faulty, locks) = ctx.faulty(LONG).await;
     let other = ctx.locks(LONG).await;
@@ -96,7 +96,7 @@ pub(crate) async fn releases_outlive_a_runtime(ctx: Ctx) {
     assert_eq!(locks.shutdown(BOUND).await.unreleased, []);
 }
 
-/// 105. A runtime ends with a renewal under way: another runtime of the process renews the lock.
+/// 106. A runtime ends with a renewal under way: another runtime of the process renews the lock.
 pub(crate) async fn renewals_outlive_a_runtime(ctx: Ctx) {
     let lease = ctx.lease();
     let (faulty, locks) = ctx.faulty(lease).await;
@@ -111,7 +111,7 @@ pub(crate) async fn renewals_outlive_a_runtime(ctx: Ctx) {
     assert_eq!(guard.unlock().await.unwrap(), Unlocked::Released);
 }
 
-/// 106. A runtime ends whose task held the lock, and with it whoever would notice: a task of another runtime that waits
+/// 107. A runtime ends whose task held the lock, and with it whoever would notice: a task of another runtime that waits
 ///      in the process has the lock when its lease is over.
 pub(crate) async fn waiters_outlive_a_runtime(ctx: Ctx) {
     let locks = ctx.locks(ctx.lease()).await;
@@ -135,7 +135,7 @@ async fn on(runtime: &Runtime, locks: &Locks, name: &'static str) -> LockGuard {
     runtime.spawn(async move { take(&locks, name).await }).await.unwrap()
 }
 
-/// 107. The backend panics in one verb after the other: that is the end of one task, and of no other's lock.
+/// 108. The backend panics in one verb after the other: that is the end of one task, and of no other's lock.
 pub(crate) async fn a_panic_harms_one(ctx: Ctx) {
     let other = ctx.locks(LONG).await;
     let (faulty, locks) = ctx.faulty(LONG).await;
@@ -170,7 +170,7 @@ pub(crate) async fn a_panic_harms_one(ctx: Ctx) {
     assert_eq!(kept.unlock().await.unwrap(), Unlocked::Released);
 }
 
-/// 108. The store is away for a second, and for five, while some wait in line: they have the lock in the end, and who
+/// 109. The store is away for a second, and for five, while some wait in line: they have the lock in the end, and who
 ///      only tries is told.
 pub(crate) async fn outage_while_waiting(ctx: Ctx) {
     for away in [1, 5].map(Duration::from_secs) {
@@ -201,7 +201,7 @@ pub(crate) async fn outage_while_waiting(ctx: Ctx) {
     }
 }
 
-/// 109. A store that stays away fails a waiter when its outage is over, and says since when.
+/// 110. A store that stays away fails a waiter when its outage is over, and says since when.
 pub(crate) async fn outage_without_end(ctx: Ctx) {
     const OUTAGE: Duration = Duration::from_secs(2);
     let (faulty, locks) = ctx.faulty(LONG).await;
@@ -220,7 +220,7 @@ pub(crate) async fn outage_without_end(ctx: Ctx) {
     assert_eq!(faulty.calls(Verb::TryLock), calls + 1);
 }
 
-/// 110. The store fails whoever asks for many: they are told the same, and it is not asked for each.
+/// 111. The store fails whoever asks for many: they are told the same, and it is not asked for each.
 pub(crate) async fn one_failure_for_all(ctx: Ctx) {
     const MANY: usize = 100;
     let (faulty, locks) = ctx.faulty(LONG).await;
@@ -238,7 +238,7 @@ pub(crate) async fn one_failure_for_all(ctx: Ctx) {
     assert!(faulty.calls(Verb::Lock) <= 3, "{} requests", faulty.calls(Verb::Lock));
 }
 
-/// 111. A lock that was passed to a task that never looks comes free when its lease is over.
+/// 112. A lock that was passed to a task that never looks comes free when its lease is over.
 pub(crate) async fn passed_to_nobody(ctx: Ctx) {
     let lease = ctx.lease();
     let (locks, other) = (ctx.locks(lease).await, ctx.locks(lease).await);
@@ -255,7 +255,7 @@ pub(crate) async fn passed_to_nobody(ctx: Ctx) {
     guard.unlock().await.unwrap();
 }
 
-/// 112. The store grants the lock to another task of the process: whoever was believed to hold it is told first.
+/// 113. The store grants the lock to another task of the process: whoever was believed to hold it is told first.
 pub(crate) async fn replaced_in_the_process(ctx: Ctx) {
     let (faulty, locks) = ctx.faulty(LONG).await;
     let other = ctx.locks(LONG).await;
