@@ -83,5 +83,5 @@ pub use name::LockName;
 pub use owner::Owner;
 pub use registry::{BackendFactory, Registry, Target};
 pub use servers::{HostPort, Servers, check_timeout, invalid_url};
-pub use token::{Fence, FencingToken, StaleToken, StoreToken};
+pub use token::{Fence, FencingToken, StaleToken, StoreToken, TokenBase};
 pub use url::{BackendUrl, Params};

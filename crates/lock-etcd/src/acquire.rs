@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use etcd_client::{KeyValue, Txn, TxnResponse};
-use lock_core::{Claim, Grant, Instant, Result, StoreToken};
+use lock_core::{Claim, Grant, Instant, Result};
 
 use crate::Shared;
 use crate::connection::Again;
@@ -211,8 +211,7 @@ fn granted(
     revision: i64,
     sent: Instant,
 ) -> Result<Option<Grant>> {
-    let number = u64::try_from(revision).map_err(|_| nonsense())?;
-    let token = StoreToken::new(number)?;
+    let token = session.base.token(revision)?;
     let valid_until = session.valid_until().min(sent + claim.lease);
     Ok(place.holds(revision, valid_until).then_some(Grant { token, valid_until }))
 }

@@ -43,6 +43,11 @@ impl Keys {
         format!("{}%session/{lease:x}", self.prefix)
     }
 
+    /// The key whose making is where tokens are counted from; its value is the time of that in microseconds.
+    pub(crate) fn tokens(&self) -> String {
+        format!("{}%tokens", self.prefix)
+    }
+
     /// The lock that this key stands in line for, if it is such a key, and what comes after its name.
     pub(crate) fn parse<'a>(&self, key: &'a str) -> Option<(LockName, &'a str)> {
         let (name, rest) = key.strip_prefix(&self.prefix)?.split_once('/')?;

@@ -335,7 +335,7 @@ impl Drop for Ask {
 
 #[cfg(test)]
 mod tests {
-    use lock_core::SystemClock;
+    use lock_core::{SystemClock, TokenBase};
 
     use super::*;
 
@@ -345,7 +345,7 @@ mod tests {
         let ledger = Arc::new(Ledger::new(Arc::new(SystemClock)));
         let mut losses = ledger.losses();
         let (owner, now, lease) = (OwnerId::from_store("a"), SystemClock.now(), Duration::from_secs(60));
-        let session = Arc::new(Session::new(1, "beacon".to_owned(), now, lease));
+        let session = Arc::new(Session::new(1, "beacon".to_owned(), now, lease, TokenBase::made_at(lease, 1)));
         ledger.enter("x/a", "x/", &owner, lease, &session).holds(7, now + lease);
         ledger.missing("x/a", 6);
         assert!(losses.try_recv().is_err());
@@ -358,7 +358,7 @@ mod tests {
     fn who_heard_of_its_own_end_looks_again() {
         let ledger = Arc::new(Ledger::new(Arc::new(SystemClock)));
         let (owner, now, lease) = (OwnerId::from_store("b"), SystemClock.now(), Duration::from_secs(60));
-        let session = Arc::new(Session::new(1, "beacon".to_owned(), now, lease));
+        let session = Arc::new(Session::new(1, "beacon".to_owned(), now, lease, TokenBase::made_at(lease, 1)));
         let mut place = ledger.enter("x/b", "x/", &owner, lease, &session);
         place.waits();
         ledger.ask("x/").wait_for("x/a".to_owned(), &mut place);

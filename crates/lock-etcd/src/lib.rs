@@ -36,6 +36,7 @@ mod release;
 mod requests;
 mod session;
 mod sessions;
+mod tokens;
 mod undo;
 mod upkeep;
 mod watch;

@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use etcd_client::{GetOptions, KeyValue, SortOrder, SortTarget};
-use lock_core::{Error, Holder, ListQuery, LockName, LockStatus, OwnerId, Page, Result, StoreToken};
+use lock_core::{Error, Holder, ListQuery, LockName, LockStatus, OwnerId, Page, Result};
 
 use crate::Shared;
 use crate::connection::Again;
-use crate::error::nonsense;
 use crate::keys::end_of;
 use crate::requests::{remove, text};
 use crate::session::transact;
@@ -113,7 +112,7 @@ impl Shared {
             None => self.remaining(key.lease()).await?,
         };
         leases.insert(key.lease(), remaining);
-        let token = StoreToken::new(u64::try_from(key.create_revision()).map_err(|_| nonsense())?)?;
+        let token = self.token_base_if_any().await?.token(key.create_revision())?;
         // The store keeps no times.
         Ok(Holder { owner: self.owner(key), held_for: Duration::ZERO, remaining, token })
     }

@@ -12,12 +12,13 @@ use std::time::Duration;
 use etcd_client::{
     Compare, CompareOp, Error as EtcdError, LeaseKeepAliveStream, LeaseKeeper, PutOptions, Txn, TxnOp, TxnResponse,
 };
-use lock_core::{Error, ErrorKind, Instant, Result};
+use lock_core::{Error, ErrorKind, Instant, Result, TokenBase};
 
 use crate::connection::{Again, Connection};
 use crate::error::{Failure, Verdict, broken, nonsense, not_done};
 use crate::keys::Keys;
 use crate::requests::{found, get_key};
+use crate::tokens;
 use crate::undo::Undoing;
 
 /// So often is a renewal repeated whose answers come from two leaders.
@@ -26,6 +27,7 @@ const TRIES: usize = 3;
 pub(crate) struct Session {
     pub(crate) lease: i64,
     pub(crate) beacon: String,
+    pub(crate) base: TokenBase,
     state: Mutex<State>,
     stream: tokio::sync::Mutex<Option<Stream>>,
     pub(crate) undoing: Undoing,
@@ -75,17 +77,21 @@ impl Session {
             // Only where there is none, so that it does no harm should it come twice.
             let txn = Txn::new()
                 .when([Compare::create_revision(beacon.as_str(), CompareOp::Equal, 0)])
-                .and_then([TxnOp::put(beacon.as_str(), "0", Some(PutOptions::new().with_lease(lease)))]);
-            transact(connection, Again::Yes, txn).await?;
-            Ok::<_, Failure>(Self::new(lease, beacon, granted.sent, seconds_of(granted.value.ttl())))
+                .and_then([
+                    TxnOp::put(beacon.as_str(), "0", Some(PutOptions::new().with_lease(lease))),
+                    TxnOp::txn(tokens::make(keys)),
+                ])
+                .or_else([get_key(&keys.tokens())]);
+            let base = tokens::read(&transact(connection, Again::Yes, txn).await?).map_err(Failure::Other)?;
+            Ok::<_, Failure>(Self::new(lease, beacon, granted.sent, seconds_of(granted.value.ttl()), base))
         };
         opening.await.map_err(|failure| not_done(failure.into()))
     }
 
     /// A session whose lease was asked for at `since`.
-    pub(crate) fn new(lease: i64, beacon: String, since: Instant, ttl: Duration) -> Self {
+    pub(crate) fn new(lease: i64, beacon: String, since: Instant, ttl: Duration, base: TokenBase) -> Self {
         let state = Mutex::new(State { since, ttl, epoch: 0, lost: false, used: since });
-        Self { lease, beacon, state, stream: tokio::sync::Mutex::default(), undoing: Undoing::default() }
+        Self { lease, beacon, base, state, stream: tokio::sync::Mutex::default(), undoing: Undoing::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lock_core::{Claim, Error, ErrorKind, Grant, Instant, Result, StoreToken, Unlocked};
+use lock_core::{Claim, Error, ErrorKind, Grant, Instant, Result, StoreToken, TokenBase, Unlocked};
 use zookeeper_client::{
     Client, CreateMode, CreateOptions, Error as ZkError, EventType, MultiWriteResult, OneshotWatcher,
 };
@@ -46,12 +46,13 @@ pub(crate) async fn attempt(session: &Session, claim: &Claim, wait: bool) -> Res
         // From the beacon, others read how long the claims of this session last.
         session.prove().await.map_err(of_request)?;
     }
+    let base = session.token_base().await.map_err(of_request)?;
     // Before we are in anybody's way.
     session.sure().await.map_err(of_request)?;
     if !session.begin(&claim.owner, &claim.name) {
         return Ok(Attempt::SessionOver);
     }
-    match stand(session, client, claim, wait).await {
+    match stand(session, client, base, claim, wait).await {
         Ok(attempt) => Ok(attempt),
         Err(_) if session.life() > Life::Alive => Ok(Attempt::SessionOver),
         Err(error) if session.claimed(&claim.owner).is_some_and(|claimed| claimed.node.is_some()) => {
@@ -68,7 +69,7 @@ pub(crate) async fn attempt(session: &Session, claim: &Claim, wait: bool) -> Res
     }
 }
 
-async fn stand(session: &Session, client: Arc<Client>, claim: &Claim, wait: bool) -> Result<Attempt> {
+async fn stand(session: &Session, client: Arc<Client>, base: TokenBase, claim: &Claim, wait: bool) -> Result<Attempt> {
     let folder = session.settings.names.folder(&claim.name);
     let prefix = format!("{folder}/{}", node_prefix(&claim.owner));
     let entering = enter(session, &client, claim, &folder, &prefix);
@@ -76,7 +77,7 @@ async fn stand(session: &Session, client: Arc<Client>, claim: &Claim, wait: bool
     let Made { sent, czxid, node, children } = entered.unwrap_or_else(|_| Err(of_request(ZkError::Timeout)))?;
     // Kept over a wait, it would keep the session open.
     drop(client);
-    let token = StoreToken::new(czxid as u64)?;
+    let token = base.token(czxid)?;
     session.update(&claim.owner, |claimed| claimed.node = Some(node.clone()));
     session.proved(sent);
     let place = Place { session, folder, node };

@@ -34,6 +34,7 @@ mod release;
 mod session;
 mod sessions;
 mod supervise;
+mod tokens;
 
 use std::fmt;
 use std::sync::Arc;

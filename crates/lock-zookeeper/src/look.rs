@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Holder, ListQuery, LockName, LockStatus, OwnerId, Page, Result, StoreToken};
+use lock_core::{Holder, ListQuery, LockName, LockStatus, OwnerId, Page, Result, StoreToken, TokenBase};
 use zookeeper_client::{Client, Error as ZkError, MultiReadResult, MultiReader, Stat};
 
 use crate::ZookeeperLock;
@@ -78,24 +78,23 @@ impl Look<'_> {
             lines.iter().filter_map(|line| line.first()).map(|(.., stat)| stat.ephemeral_owner).collect();
         let beacons: Vec<_> = sessions.iter().map(|session| beacon(&folder, *session)).collect();
         let lives: BTreeMap<_, _> = sessions.into_iter().zip(self.data(&beacons).await?).collect();
-        let now = self.servers_time().await;
+        let (now, base) = (self.servers_time().await, self.session.token_base_if_any().await?);
         let seen = |(name, line): (LockName, Vec<(String, String, Stat)>)| {
             let mut line = line.into_iter();
             let Some((node, owner, stat)) = line.next() else {
                 return Ok(Seen { status: LockStatus { name, holder: None, waiters: Vec::new() }, node: None });
             };
             let life = lives.get(&stat.ephemeral_owner).and_then(Option::as_ref);
-            let holder = self.holder(OwnerId::from_store(&owner), &stat, life, now);
+            let holder = self.holder(OwnerId::from_store(&owner), &stat, life, now, base);
             let waiters = line.map(|(_, owner, _)| OwnerId::from_store(&owner)).collect();
             Ok(Seen { status: LockStatus { name, holder: Some(holder), waiters }, node: Some(node) })
         };
         names.into_iter().zip(lines).map(seen).collect()
     }
 
-    fn holder(&self, owner: OwnerId, stat: &Stat, life: Option<&(String, Stat)>, now: i64) -> Holder {
+    fn holder(&self, owner: OwnerId, stat: &Stat, life: Option<&(String, Stat)>, now: i64, base: TokenBase) -> Holder {
         let since = |then: i64| Duration::from_millis(now.saturating_sub(then).max(0) as u64);
-        let token = StoreToken::new(stat.czxid as u64)
-            .unwrap_or_else(|_| StoreToken::new(StoreToken::MAX).expect("the highest"));
+        let token = base.token(stat.czxid).unwrap_or_else(|_| StoreToken::new(StoreToken::MAX).expect("the highest"));
         // Of our own we know better.
         if let Some((hold, now)) = self.lock.hold(&owner) {
             let held_for = now.saturating_duration_since(hold.since);

@@ -41,6 +41,11 @@ impl Names {
         if self.root.is_empty() { "/oarlock-sessions".to_owned() } else { format!("{}-sessions", self.root) }
     }
 
+    /// The node whose making is where tokens are counted from.
+    pub(crate) fn tokens(&self) -> String {
+        if self.root.is_empty() { "/oarlock-tokens".to_owned() } else { format!("{}-tokens", self.root) }
+    }
+
     /// The node whose children stand in line for the lock.
     pub(crate) fn folder(&self, name: &LockName) -> String {
         let name = match name.as_str() {
@@ -48,7 +53,7 @@ impl Names {
             ".." => "%2E%2E".to_owned(),
             // It is ZooKeeper's own.
             "zookeeper" if self.root.is_empty() => "%7Aookeeper".to_owned(),
-            "oarlock-sessions" if self.root.is_empty() => "%6Farlock-sessions".to_owned(),
+            name @ ("oarlock-sessions" | "oarlock-tokens") if self.root.is_empty() => name.replacen('o', "%6F", 1),
             name => utf8_percent_encode(name, ESCAPED).to_string(),
         };
         format!("{}/{name}", self.root)
@@ -135,7 +140,7 @@ mod tests {
         assert_eq!(names("/app/locks/").folder(&LockName::new("x").unwrap()), "/app/locks/x");
         let bare = names("");
         assert_eq!((bare.root(), bare.folder(&LockName::new("x").unwrap()).as_str()), ("/", "/x"));
-        for own in ["zookeeper", "oarlock-sessions"] {
+        for own in ["zookeeper", "oarlock-sessions", "oarlock-tokens"] {
             assert_eq!(bare.name(own), None);
             assert_ne!(bare.folder(&LockName::new(own).unwrap()), format!("/{own}"));
         }

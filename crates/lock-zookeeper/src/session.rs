@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join;
-use lock_core::{Error, ErrorKind, Instant, LockName, OwnerId, Result, StoreToken};
-use tokio::sync::{Notify, watch};
+use lock_core::{Error, ErrorKind, Instant, LockName, OwnerId, Result, StoreToken, TokenBase};
+use tokio::sync::{Notify, OnceCell, watch};
 use zookeeper_client::{Client, CreateMode, Error as ZkError, SessionInfo, SessionState, Stat};
 
 use crate::error;
@@ -38,6 +38,8 @@ pub(crate) struct Session {
     pub(crate) abandoned: AtomicBool,
     /// Held by who proves it, so that those who come meanwhile have the same proof.
     proving: tokio::sync::Mutex<()>,
+    /// Read once: the prefix has only one.
+    pub(crate) base: OnceCell<TokenBase>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,6 +130,7 @@ impl Session {
             life: watch::Sender::new(Life::Alive),
             abandoned: AtomicBool::new(false),
             proving: tokio::sync::Mutex::default(),
+            base: OnceCell::new(),
         })
     }
 

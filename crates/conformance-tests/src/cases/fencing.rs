@@ -1,6 +1,10 @@
 //! Tokens: the store's, known at the grant, and of use.
 
-use lock_core::{Fence, FencingToken, StoreToken};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::memory::MemoryLock;
+use lock_core::{Fence, FencingToken, Locks, StoreToken};
 
 use crate::ctx::{Ctx, LONG, claim, name, take, token_in_store};
 use crate::harness::Fault;
@@ -50,6 +54,23 @@ pub(crate) async fn token_range(ctx: Ctx) {
             backend.unlock(&next).await.unwrap();
         }
     }
+}
+
+/// 118. A resource that has seen another store's tokens accepts this one's, and the other way round.
+pub(crate) async fn tokens_rise_over_stores(ctx: Ctx) {
+    let fence = Fence::new();
+    let another = || Locks::new(Arc::new(MemoryLock::new()));
+    // A server's clock may tell milliseconds.
+    let moment = Duration::from_millis(2);
+    let locks = ctx.locks(LONG).await;
+    for locks in [another(), locks] {
+        tokio::time::sleep(moment).await;
+        let guard = take(&locks, "x").await;
+        fence.check(guard.fencing_token().get()).unwrap();
+        tokio::time::sleep(moment).await;
+    }
+    let guard = take(&another(), "x").await;
+    fence.check(guard.fencing_token().get()).unwrap();
 }
 
 /// 38. A resource that checks tokens refuses the older holder's, and names both.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
 
@@ -70,7 +70,7 @@ impl State {
         if lock.holding.is_none()
             && let Some(first) = lock.line.pop_front()
         {
-            self.tokens += 1;
+            self.tokens = after(self.tokens);
             lock.holding = Some(Holding::new(first.owner, self.tokens, first.lease, now));
             first.granted.notify_one();
         }
@@ -80,6 +80,12 @@ impl State {
         }
         self.locks.get_mut(name)
     }
+}
+
+/// The next token: above the clock, as the tokens of other stores are.
+fn after(token: u64) -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (token + 1).max(now.as_micros() as u64)
 }
 
 impl Holding {
@@ -119,7 +125,7 @@ impl Store {
         if let Some(lock) = state.settle(&claim.name, now) {
             return lock.grant_of(&claim.owner);
         }
-        state.tokens += 1;
+        state.tokens = after(state.tokens);
         let holding = Holding::new(claim.owner.clone(), state.tokens, claim.lease, now);
         let grant = holding.grant;
         state.locks.insert(claim.name.clone(), Lock { holding: Some(holding), line: VecDeque::new() });
