@@ -31,7 +31,7 @@
 //!
 //! use async_trait::async_trait;
 //! use conformance_tests::{Fault, Harness, NotOffered, Store, run_one};
-//! use lock_core::{DistributedLock, LockName, memory::MemoryLock};
+//! use lock_core::{DistributedLock, LockName, memory::MemoryLock, ErrorKind};
 //!
 //! struct MyHarness;
 //!

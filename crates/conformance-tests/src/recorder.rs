@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::{FencingToken, LockGuard, Mutex, Result, Unlocked};
+use lock_core::{ErrorKind, FencingToken, LockGuard, Mutex, Result};
 
 use crate::history::{Log, What, monotonic, nanos};
 
@@ -126,12 +126,13 @@ impl Recorded {
     ///
     /// # Panics
     /// Never: the guard is there until now.
-    pub async fn unlock(mut self) -> Result<Unlocked> {
+    pub async fn unlock(mut self) -> Result<()> {
         self.log.log(self.op, What::Release);
         let guard = self.guard.take().expect("taken only here");
         let answer = guard.unlock().await;
         let what = match &answer {
-            Ok(unlocked) => What::Released { held: *unlocked == Unlocked::Released },
+            Ok(()) => What::Released { held: true },
+            Err(error) if error.kind() == ErrorKind::Lost => What::Released { held: false },
             Err(_) => What::ReleaseFailed,
         };
         self.log.log(self.op, what);

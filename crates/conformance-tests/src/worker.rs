@@ -5,7 +5,7 @@ use std::io;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
-use lock_core::{Config, ErrorKind, FencingToken, LockGuard, Locks, Registry, Unlocked};
+use lock_core::{Config, ErrorKind, FencingToken, LockGuard, Locks, Registry};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
@@ -149,7 +149,8 @@ async fn follow(locks: &Locks, lease: Duration, held: &mut Option<LockGuard>, or
         Order::Unlock => {
             let guard = held.take().ok_or_else(nothing_held)?;
             return Ok(match guard.unlock().await {
-                Ok(unlocked) => Answer::Unlocked { held: unlocked == Unlocked::Released },
+                Ok(()) => Answer::Unlocked { held: true },
+                Err(error) if error.kind() == ErrorKind::Lost => Answer::Unlocked { held: false },
                 Err(error) => Answer::Failed(error.to_string()),
             });
         }

@@ -57,7 +57,7 @@ pub async fn redis(count: usize, rounds: usize) -> [Figure; 2] {
 async fn take(locks: &Locks, count: usize) -> Vec<LockGuard> {
     let mut guards = Vec::new();
     for number in 0..count {
-        guards.push(locks.mutex(&format!("kept/{number}")).lock().await.expect("free"));
+        guards.push(locks.mutex(format!("kept/{number}")).lock().await.expect("free"));
     }
     guards
 }

@@ -42,7 +42,7 @@ impl Ours {
     /// Connected, as the others are before it counts.
     pub(crate) async fn new(store: impl DistributedLock) -> Self {
         let locks = Locks::new(Arc::new(store));
-        let other = locks.mutex(&std::process::id().to_string()).lock().await.expect("free");
+        let other = locks.mutex(std::process::id().to_string()).lock().await.expect("free");
         other.unlock().await.expect("held");
         Self { mutex: locks.mutex(NAME), guard: None }
     }

@@ -113,7 +113,7 @@ pub async fn kept(count: usize, during: Duration) -> [Figure; 2] {
     let locks = Locks::new(Arc::clone(&backend) as Arc<dyn DistributedLock>);
     let mut guards = Vec::new();
     for number in 0..count {
-        guards.push(locks.mutex(&format!("kept/{number}")).lock().await.expect("free"));
+        guards.push(locks.mutex(format!("kept/{number}")).lock().await.expect("free"));
     }
     let mut bare = PgConnection::connect(&server.url()).await.expect("a server");
     tokio::time::sleep(COUNTED).await;

@@ -96,8 +96,13 @@ impl Asking {
                 match pending.core.guard(claim, grant, options, owner, permit) {
                     Ok(guard) => Outcome::Granted(guard),
                     Err(over) => {
-                        let released = over.unlock().await;
-                        tracing::debug!(?released, "granted too late");
+                        let clock = Arc::clone(&pending.core.clock);
+                        tokio::select! {
+                            biased;
+                            released = over.unlock() => tracing::debug!(?released, "granted too late"),
+                            // The background takes over.
+                            () = clock.sleep_until(clock.now() + FAREWELL) => {}
+                        }
                         Outcome::TooLate
                     }
                 }

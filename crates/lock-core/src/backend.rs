@@ -120,6 +120,9 @@ pub struct Capabilities {
     pub prompt_loss: bool,
     /// The shortest lease it can give.
     pub min_lease: Duration,
+    /// How long a request may go without an answer before it is an error. What takes more than twice as long and then
+    /// fails stood in line meanwhile.
+    pub answers_within: Duration,
 }
 
 /// The store granted the lock.

@@ -1,5 +1,6 @@
 //! One opaque error: what kind it is, during which operation, on which backend, for which lock, and why.
 
+use std::convert::Infallible;
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
@@ -176,6 +177,12 @@ impl fmt::Debug for Error {
             source = cause.source();
         }
         f.write_str(")")
+    }
+}
+
+impl From<Infallible> for Error {
+    fn from(never: Infallible) -> Self {
+        match never {}
     }
 }
 

@@ -10,7 +10,7 @@ use crate::locks::Core;
 use crate::mutex::lost;
 use crate::queue::Leave;
 use crate::telemetry::Began;
-use crate::{Lease, Result, Unlocked};
+use crate::{Error, ErrorKind, Lease, Result, Unlocked};
 
 /// A lock that is held. Everything one can ask about the hold is on [`Lease`], to which this derefs.
 ///
@@ -79,34 +79,44 @@ impl LockGuard {
         Err(self.core.context(lost(&self.lease), "run", Some(self.lease.name())))
     }
 
-    /// Releases the lock, and tells whether it was held until now: [`Unlocked::NotHeld`] means that it was lost before.
-    /// A task of this process that waits for it has it next, without a request to the store; one of several guards of
-    /// an [`Owner`](crate::Owner) leaves it to the others.
+    /// Releases the lock. A task of this process that waits for it has it next, without a request to the store; one of
+    /// several guards of an [`Owner`](crate::Owner) leaves it to the others.
     ///
     /// # Errors
-    /// As the store says. The lock may still be held then; the release is repeated in the background until the store
-    /// answers or the lease is over.
+    /// - [`ErrorKind::Lost`] if the lock was not held until now: what was done under it may have overlapped with another
+    ///   holder. An error, and no value that says so, since whoever writes `unlock().await?` would overlook that.
+    /// - Else as the store says. The lock may still be held then; the release is repeated in the background until the
+    ///   store answers or the lease is over.
     ///
     /// # Cancel safety
     /// Dropped at any point, the release is finished in the background.
     ///
     /// # If the reply is lost
     /// That is an error too, and the background repeats the release, which can touch no later holder.
-    pub async fn unlock(mut self) -> Result<Unlocked> {
+    pub async fn unlock(mut self) -> Result<()> {
         let before = match self.leave() {
-            Leave::HandedOver => return Ok(Unlocked::Released),
-            Leave::Kept => return Ok(if self.is_held() { Unlocked::Released } else { Unlocked::NotHeld }),
+            Leave::HandedOver => return Ok(()),
+            Leave::Kept if self.is_held() => return Ok(()),
+            Leave::Kept => return Err(self.lost(self.lease.loss())),
             Leave::Release(before) => before,
         };
         if self.phase == Phase::Over {
-            return Ok(Unlocked::NotHeld);
+            return Err(self.lost(self.lease.loss()));
         }
         self.core.check_process("unlock")?;
         let answer = self.core.backend.unlock(&self.lease.hold.claim).await;
         let answer = answer.map_err(|error| self.core.context(error, "unlock", Some(self.lease.name())))?;
         self.phase = Phase::Over;
         self.core.released(&self.lease.hold);
-        Ok(if before.is_none() { answer } else { Unlocked::NotHeld })
+        match (before, answer) {
+            (None, Unlocked::Released) => Ok(()),
+            (None, Unlocked::NotHeld) => Err(self.lost(End::NotHeld.reason())),
+            (Some(before), _) => Err(self.lost(before.reason())),
+        }
+    }
+
+    fn lost(&self, why: &str) -> Error {
+        self.core.context(Error::new(ErrorKind::Lost, why), "unlock", Some(self.lease.name()))
     }
 
     /// Leaves the queue in the process. After this it holds nothing there, and perhaps something in the store.
@@ -153,8 +163,7 @@ impl Drop for LockGuard {
         }
         if self.phase == Phase::InStore {
             self.core.janitor.release(self.lease.hold.claim.clone());
-            self.lease.hold.settle();
-            self.core.keeper.forget(self.lease.hold.id);
+            self.core.released(&self.lease.hold);
         }
     }
 }

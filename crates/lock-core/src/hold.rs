@@ -197,7 +197,7 @@ impl Hold {
             return None;
         }
         let limit = self.options.max_hold.map(|longest| now + longest);
-        *turn = Turn { number: turn.number + 1, limit, taken: false, unrenewed: false };
+        *turn = Turn { number: turn.number + 1, limit, taken: false, unrenewed: turn.unrenewed };
         Some(turn.number)
     }
 
@@ -257,16 +257,21 @@ impl Hold {
     }
 
     /// A renewal is due: the same as [`Hold::what_next`], but what was passed to a task that has not taken it yet is
-    /// not renewed until it does. One that never looks must not keep the lock from everybody.
+    /// not renewed until it does. One that never looks must not keep the lock from everybody. Tells nobody.
     pub(crate) fn renewal_due(&self, now: Instant) -> Option<Course> {
-        self.at(now, |state| match state {
-            State::Running { until, turn, .. } => {
+        match &mut *self.locked() {
+            State::Running { until, turn, .. } if now < earlier(*until, turn.limit) => {
                 let course = self.course(*until, turn.limit);
                 turn.unrenewed |= course.renew && !turn.taken;
                 Some(Course { renew: course.renew && turn.taken, ..course })
             }
-            State::Ended(_) => None,
-        })
+            _ => None,
+        }
+    }
+
+    /// Was it given back, and the store has not answered yet?
+    pub(crate) fn is_releasing(&self) -> bool {
+        matches!(*self.locked(), State::Ended(End::Released)) && !self.is_settled()
     }
 
     /// Until when it holds and whether it is renewed, if it holds at `now`, which is a fresh reading of the clock.

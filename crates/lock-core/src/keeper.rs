@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::stream::{BoxStream, FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use crate::hold::{Course, End, Hold, margin};
 use crate::mutex::Queue;
@@ -108,8 +109,8 @@ impl Keeper {
     }
 
     /// Ends when the task stops: its runtime is gone.
-    pub(crate) async fn stopped(&self) {
-        self.worker.stopped().await;
+    pub(crate) fn stopped(&self) -> Notified<'_> {
+        self.worker.stopped()
     }
 
     /// Watches over a hold from now on.
@@ -166,8 +167,12 @@ impl Shared {
             && (due <= now || !batch.is_empty() && entry.renew && due <= now + entry.hold.claim.lease / SLACK)
         {
             let Some(Entry { hold, renew, .. }) = state.remove(id) else { break };
-            // Asking is what notices the end of a hold.
             match hold.renewal_due(now) {
+                // Its release is under way: a shutdown may still ask for it.
+                None if renew && hold.is_releasing() => {
+                    let later = now + hold.claim.lease;
+                    state.schedule(hold, later, false);
+                }
                 None => over.push(hold),
                 Some(course) if renew && course.renew => {
                     batch.push(Arc::clone(&hold));
@@ -342,7 +347,11 @@ async fn run(shared: Arc<Shared>, notices: BoxStream<'static, Notice>) {
             return;
         }
         let (due, over) = shared.take_due(shared.clock.now());
-        over.iter().for_each(|hold| shared.queue.vacate(hold));
+        for hold in over {
+            // Tells its end, if nobody did.
+            hold.ended();
+            shared.queue.vacate(&hold);
+        }
         for batch in batches(due) {
             on_their_way.push(shared.renew(batch));
         }

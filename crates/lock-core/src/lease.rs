@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::hold::{End, Hold};
-use crate::{FencingToken, LockName, OwnerId};
+use crate::{Error, ErrorKind, FencingToken, LockName, OwnerId, Result};
 
 /// The three states of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +31,14 @@ impl Lease {
     /// Is the lock held at this moment, by the clock? After a pause of any length the first answer is right already.
     pub fn is_held(&self) -> bool {
         self.hold.turn(self.turn, self.hold.now()).is_some()
+    }
+
+    /// The same as an error, for sections that check it between their steps.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`], saying why.
+    pub fn check(&self) -> Result<()> {
+        if self.is_held() { Ok(()) } else { Err(Error::new(ErrorKind::Lost, self.loss())) }
     }
 
     /// The state at this moment.
@@ -81,6 +89,14 @@ impl Lease {
                 () = self.hold.sleep_until(until) => {}
             }
         }
+    }
+
+    /// The same as a future of its own, which another task or a `select!` in a loop can keep.
+    ///
+    /// # Cancel safety
+    /// As [`Lease::lost`].
+    pub async fn into_lost(self) {
+        self.lost().await;
     }
 
     /// Why it is not held any more.

@@ -120,7 +120,7 @@ impl Core {
         Ok(guard(lease))
     }
 
-    /// The store has answered a release.
+    /// The store has answered a release, or the janitor has taken it over.
     pub(crate) fn released(&self, hold: &Hold) {
         // In this order: a shutdown that takes it from the keeper asks whether it is settled after that.
         hold.settle();
@@ -186,10 +186,14 @@ impl Locks {
         Self { core: Arc::new(core), options }
     }
 
-    /// A handle for the lock of this name, with these locks' defaults. No I/O; a name that cannot be one is reported
-    /// when the lock is acquired.
-    pub fn mutex(&self, name: &str) -> Mutex {
-        Mutex::new(Arc::clone(&self.core), LockName::new(name), self.options)
+    /// A handle for the lock of this name, a text or a [`LockName`], with these locks' defaults. No I/O; a text that
+    /// cannot be a name is reported when the lock is acquired.
+    pub fn mutex<N>(&self, name: N) -> Mutex
+    where
+        N: TryInto<LockName>,
+        N::Error: Into<Error>,
+    {
+        Mutex::new(Arc::clone(&self.core), name.try_into().map_err(Into::into), self.options)
     }
 
     /// Runs `section` with the lock of this name held, and drops it at the loss: [`Mutex::run`] with these locks'

@@ -78,6 +78,7 @@ impl DistributedLock for MemoryLock {
             fair: true,
             prompt_loss: false,
             min_lease: Duration::from_millis(1),
+            answers_within: Duration::ZERO,
         }
     }
 

@@ -80,7 +80,7 @@ impl World {
         match turn {
             Turn::Held(guard) => Some(guard),
             Turn::Ask(permit) => self.ask(options, Some(permit), None).await,
-            Turn::GoOn(()) | Turn::Failed(_) => unreachable!("nobody passes it on, and the store does not fail"),
+            Turn::GoOn(()) | Turn::Failed(..) => unreachable!("nobody passes it on, and the store does not fail"),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::options::{LockOptions, setters};
 use crate::outage::Outage;
 use crate::queue::{Entry, Wish};
 use crate::telemetry::Began;
-use crate::{Error, ErrorKind, Holder, Instant, Lease, LockGuard, LockName, Owner, Result, Unlocked};
+use crate::{Error, ErrorKind, Holder, Instant, Lease, LockGuard, LockName, Owner, Result};
 
 /// The queue in the process, of guards and of acquisitions that ask the store.
 pub(crate) type Queue = crate::queue::Queue<LockGuard, Asking>;
@@ -29,6 +29,8 @@ enum Come {
     Ask(Option<Permit>),
     GoOn(Asking),
     Busy,
+    /// Whoever asked for all was told so.
+    Failed(Error, Option<Instant>),
 }
 
 /// How much longer than its wait an acquisition may take to leave the queue and to ask who holds the lock. After that
@@ -128,10 +130,9 @@ impl Mutex {
     pub async fn run<T>(&self, section: impl AsyncFnOnce(Lease) -> T) -> Result<T> {
         let guard = self.lock().await?;
         let output = guard.run(section(guard.lease())).await?;
-        let lease = guard.lease();
         match guard.unlock().await {
-            Ok(Unlocked::NotHeld) => Err(self.core.context(lost(&lease), "run", self.name())),
-            Ok(Unlocked::Released) => Ok(output),
+            Ok(()) => Ok(output),
+            Err(error) if error.kind() == ErrorKind::Lost => Err(error),
             Err(error) => {
                 tracing::debug!(?error, "the release goes on in the background");
                 Ok(output)
@@ -179,44 +180,54 @@ impl Mutex {
         // After a failure it goes on with the right that it had.
         let mut again = None;
         loop {
-            let asking = match again.take() {
-                Some(permit) => self.asking(name, waits, permit),
-                None => match self.come(name, waits, deadline).await? {
-                    Come::Held(guard) => return Ok(Some(guard)),
-                    Come::Ask(permit) => self.asking(name, waits, permit),
-                    Come::GoOn(asking) if asking.is_at_home() => asking,
-                    Come::GoOn(asking) => self.asking(name, waits, asking.abandon()),
-                    Come::Busy => return Ok(None),
-                },
+            let came = match again.take() {
+                Some(permit) => Come::Ask(permit),
+                None => self.come(name, waits, deadline).await?,
             };
             let began = core.clock.now();
-            match asking.answer(deadline, &self.options, self.owner.as_ref()).await {
-                Outcome::Granted(guard) => return Ok(Some(guard)),
-                Outcome::Busy => return Ok(None),
-                Outcome::TooLate => {
-                    core.check_open(verb.name())?;
-                    too_late += 1;
-                    if too_late == TOO_LATE {
-                        return failed(self.too_slow());
-                    }
-                }
-                Outcome::TimedOut(late) => return failed(self.timed_out(late).await),
-                Outcome::Failed(error, permit) => {
-                    let pause = outage.pause(&error, began, core.clock.now(), self.options.outage).filter(|_| waits);
-                    if let Some(pause) = pause
-                        && self.pause(pause, deadline).await
-                    {
-                        tracing::debug!(%name, ?error, "the store is away; the acquisition goes on");
-                        again = Some(permit);
+            let asking = match came {
+                Come::Held(guard) => return Ok(Some(guard)),
+                Come::Busy => return Ok(None),
+                Come::Ask(permit) => Ok(self.asking(name, waits, permit)),
+                Come::GoOn(asking) if asking.is_at_home() => Ok(asking),
+                Come::GoOn(asking) => Ok(self.asking(name, waits, asking.abandon())),
+                Come::Failed(error, since) => Err((error, since)),
+            };
+            let (error, permit) = match asking {
+                Ok(asking) => match asking.answer(deadline, &self.options, self.owner.as_ref()).await {
+                    Outcome::Granted(guard) => return Ok(Some(guard)),
+                    Outcome::Busy => return Ok(None),
+                    Outcome::TooLate => {
+                        core.check_open(verb.name())?;
+                        too_late += 1;
+                        if too_late == TOO_LATE {
+                            return failed(self.too_slow());
+                        }
                         continue;
                     }
-                    let error = outage.told(error, core.clock.now());
-                    if let Some(permit) = permit {
-                        permit.failed(&error);
-                    }
-                    return failed(error);
+                    Outcome::TimedOut(late) => return failed(self.timed_out(late).await),
+                    Outcome::Failed(error, permit) => (error, Some(permit)),
+                },
+                Err((error, since)) => {
+                    outage.heard_of(since);
+                    (error, None)
                 }
+            };
+            let took = core.clock.now().saturating_duration_since(began);
+            let stood_in_line = permit.is_some() && took > core.capabilities.answers_within * 2;
+            let pause = outage.pause(&error, stood_in_line, core.clock.now(), self.options.outage).filter(|_| waits);
+            if let Some(pause) = pause
+                && self.pause(pause, deadline).await
+            {
+                tracing::debug!(%name, ?error, "the store is away; the acquisition goes on");
+                again = permit;
+                continue;
             }
+            core.check_open(verb.name())?;
+            if let Some(permit) = permit.flatten() {
+                permit.failed(&error, outage.since());
+            }
+            return failed(outage.told(error, core.clock.now()));
         }
     }
 
@@ -227,7 +238,13 @@ impl Mutex {
             let now = core.clock.now();
             let wish = Wish { options: &self.options, owner: self.owner.as_ref(), waits, now };
             let place = match core.queue.enter(name, wish) {
-                Entry::Again(lease) => return Ok(Come::Held(LockGuard::new(lease, Arc::clone(core)))),
+                Entry::Again(lease) => {
+                    let guard = LockGuard::new(lease, Arc::clone(core));
+                    if guard.take() {
+                        return Ok(Come::Held(guard));
+                    }
+                    continue;
+                }
                 Entry::Busy => return Ok(Come::Busy),
                 Entry::Ask(permit) => return Ok(Come::Ask(permit)),
                 Entry::Wait(place) => place,
@@ -238,7 +255,7 @@ impl Mutex {
                 Turn::Held(_) => {}
                 Turn::Ask(permit) => return Ok(Come::Ask(Some(permit))),
                 Turn::GoOn(asking) => return Ok(Come::GoOn(asking)),
-                Turn::Failed(error) => return Err(core.context(error, "lock", Some(name))),
+                Turn::Failed(error, since) => return Ok(Come::Failed(error, since)),
             }
         }
     }
@@ -271,7 +288,11 @@ impl Mutex {
         let core = &self.core;
         let mut turn = pin!(place.turn());
         loop {
-            let stopped = core.keeper.stopped();
+            let mut stopped = pin!(core.keeper.stopped());
+            // Listened for before it is started, so that no stop falls in between. Its runtime may have been another's,
+            // and somebody has to notice when the hold ends that this waits for.
+            stopped.as_mut().enable();
+            core.keeper.start();
             tokio::select! {
                 biased;
                 // Sent away without a word: that is a shutdown.
@@ -280,8 +301,7 @@ impl Mutex {
                     let error = self.timed_out(core.clock.now() + FAREWELL).await;
                     return Err(core.context(error, "lock", self.name()));
                 }
-                // Its runtime is gone. Somebody has to notice when the hold ends that this waits for.
-                () = stopped => core.keeper.start(),
+                () = stopped => {}
             }
         }
     }

@@ -53,6 +53,36 @@ impl FromStr for LockName {
     }
 }
 
+impl TryFrom<&str> for LockName {
+    type Error = Error;
+
+    fn try_from(name: &str) -> Result<Self> {
+        Self::new(name)
+    }
+}
+
+impl TryFrom<&String> for LockName {
+    type Error = Error;
+
+    fn try_from(name: &String) -> Result<Self> {
+        Self::new(name)
+    }
+}
+
+impl TryFrom<String> for LockName {
+    type Error = Error;
+
+    fn try_from(name: String) -> Result<Self> {
+        Self::new(&name)
+    }
+}
+
+impl From<&LockName> for LockName {
+    fn from(name: &LockName) -> Self {
+        name.clone()
+    }
+}
+
 impl AsRef<str> for LockName {
     fn as_ref(&self) -> &str {
         &self.0

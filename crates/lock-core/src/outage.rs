@@ -17,20 +17,13 @@ pub(crate) struct Outage {
 }
 
 impl Outage {
-    /// A request that began then has failed now. How long to wait before the next; `None` if the store was away for
-    /// long enough, or is not away.
-    pub(crate) fn pause(
-        &mut self,
-        error: &Error,
-        began: Instant,
-        now: Instant,
-        patience: Duration,
-    ) -> Option<Duration> {
+    /// The store failed now; `back` says that it was there since it failed before. How long to wait before the next
+    /// request; `None` if the store was away for long enough, or is not away.
+    pub(crate) fn pause(&mut self, error: &Error, back: bool, now: Instant, patience: Duration) -> Option<Duration> {
         if !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) {
             return None;
         }
-        // What took longer stood in line for a while, and the store was there.
-        if self.since.is_none() || now.saturating_duration_since(began) > patience {
+        if self.since.is_none() || back {
             (self.since, self.failures) = (Some(now), 0);
         }
         let left = patience.saturating_sub(now.saturating_duration_since(self.since?));
@@ -41,6 +34,15 @@ impl Outage {
         self.failures += 1;
         // Not all at once, when it is back.
         Some(pause.mul_f64(rand::rng().random_range(0.5..1.0)).min(left))
+    }
+
+    /// Another saw it first.
+    pub(crate) fn heard_of(&mut self, since: Option<Instant>) {
+        self.since = since.or(self.since);
+    }
+
+    pub(crate) fn since(&self) -> Option<Instant> {
+        self.since
     }
 
     /// The error at the end of it.
@@ -63,21 +65,21 @@ mod tests {
     #[test]
     fn an_outage_is_ridden_out_for_so_long_and_no_longer() {
         let (mut outage, away) = (Outage::default(), Error::new(ErrorKind::Unavailable, "away"));
-        let first = outage.pause(&away, at(100), at(102), PATIENCE).unwrap();
+        let first = outage.pause(&away, false, at(102), PATIENCE).unwrap();
         assert!(first < PAUSES.0);
-        assert!(outage.pause(&away, at(102), at(111), PATIENCE).unwrap() > first / 2);
-        assert_eq!(outage.pause(&away, at(111), at(112), PATIENCE), None);
+        assert!(outage.pause(&away, false, at(111), PATIENCE).unwrap() > first / 2);
+        assert_eq!(outage.pause(&away, false, at(112), PATIENCE), None);
         assert_eq!(outage.told(away.clone(), at(112)).to_string(), "store unavailable: for 10s now: away");
         // It stood in line meanwhile.
-        assert!(outage.pause(&away, at(112), at(123), PATIENCE).is_some());
+        assert!(outage.pause(&away, true, at(123), PATIENCE).is_some());
     }
 
     #[test]
     fn what_is_no_outage_is_told_at_once() {
         let refused = Error::new(ErrorKind::Refused, "no");
-        assert_eq!(Outage::default().pause(&refused, at(1), at(2), PATIENCE), None);
+        assert_eq!(Outage::default().pause(&refused, false, at(2), PATIENCE), None);
         assert_eq!(Outage::default().told(refused, at(2)).to_string(), "refused by the store: no");
         let away = Error::new(ErrorKind::Unknown, "cut");
-        assert_eq!(Outage::default().pause(&away, at(1), at(2), Duration::ZERO), None);
+        assert_eq!(Outage::default().pause(&away, false, at(2), Duration::ZERO), None);
     }
 }

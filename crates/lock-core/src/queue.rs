@@ -39,8 +39,8 @@ pub(crate) enum Turn<G, A> {
     Ask(Permit<G, A>),
     /// It is the one to ask, and goes on with what another began.
     GoOn(A),
-    /// The store failed whoever asked.
-    Failed(Error),
+    /// The store failed whoever asked, and has been away since then, if it is away.
+    Failed(Error, Option<Instant>),
 }
 
 /// What becomes of who comes.
@@ -119,16 +119,21 @@ impl<G, A> Queue<G, A> {
             holding => holding.take(),
         };
         let asks = match &whose {
-            Whose::Line if alone => return self.asks_alone(lines, name, over),
+            Whose::Line if alone => true,
             Whose::Line => {
                 line.holding.is_none() && line.waiting.is_empty() && !std::mem::replace(&mut line.asks, true)
             }
             Whose::Owner(owner) => line.begin_fair(owner),
         };
         if asks {
+            // Of a hold that was lost, nobody else may tell those who wait for it.
+            let next = line.promote();
+            lines.forget_unused(name);
             drop(lines);
             drop(over);
-            return Entry::Ask(Some(Permit::new(self, name, whose)));
+            self.ask(name, next);
+            let others_wait = !alone || matches!(whose, Whose::Owner(_));
+            return Entry::Ask(others_wait.then(|| Permit::new(self, name, whose)));
         }
         let (turn, told) = oneshot::channel();
         let closed = lines.closed;
@@ -145,18 +150,6 @@ impl<G, A> Queue<G, A> {
         drop(over);
         self.ask(name, next);
         Entry::Wait(Place { queue: self, name, number, told, _counted: self.telemetry.waiting() })
-    }
-
-    fn asks_alone<'a>(
-        &self,
-        mut lines: MutexGuard<'_, Lines<G, A>>,
-        name: &LockName,
-        over: Option<Holding>,
-    ) -> Entry<'a, G, A> {
-        lines.forget_unused(name);
-        drop(lines);
-        drop(over);
-        Entry::Ask(None)
     }
 
     /// The store granted the lock to who asked. Whoever was believed to have it has lost it.
@@ -265,10 +258,10 @@ impl<G, A> Queue<G, A> {
         }
     }
 
-    /// Who had a permit got no lock. If the store failed, it fails all who waited for the answer: each of them would
-    /// learn the same. What is wrong with the wishes of one only is not the others'.
-    fn stop_asking(self: &Arc<Self>, name: &LockName, whose: &Whose, failure: Option<&Error>) {
-        let failure = failure.filter(|error| !matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Unsupported));
+    /// Who had a permit got no lock. If the store failed, all who waited for the answer are told: each of them would
+    /// learn the same, and knows how long it goes on. What is wrong with the wishes of one only is not the others'.
+    fn stop_asking(self: &Arc<Self>, name: &LockName, whose: &Whose, failure: Option<(&Error, Option<Instant>)>) {
+        let failure = failure.filter(|(error, _)| !matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Unsupported));
         let waited = self.in_line(name, |line| match whose {
             Whose::Line => {
                 line.asks = false;
@@ -279,7 +272,7 @@ impl<G, A> Queue<G, A> {
         });
         for waiting in waited.into_iter().flatten() {
             let turn = match failure {
-                Some(error) => Turn::Failed(error.clone()),
+                Some((error, since)) => Turn::Failed(error.clone(), since),
                 None => Turn::Ask(Permit::new(self, name, whose.clone())),
             };
             drop(waiting.turn.send(turn));

@@ -94,6 +94,12 @@ impl FencingToken {
     }
 }
 
+impl From<FencingToken> for u64 {
+    fn from(token: FencingToken) -> u64 {
+        token.0
+    }
+}
+
 impl From<FencingToken> for i64 {
     /// Never wraps: see [`StoreToken::MAX`].
     fn from(token: FencingToken) -> i64 {
@@ -127,11 +133,12 @@ impl Fence {
         Self(AtomicU64::new(0))
     }
 
-    /// Lets `token` (as a number, see [`FencingToken::get`]) pass, and from now on none that is older.
+    /// Lets `token`, a [`FencingToken`] or what came of one over a network, pass, and from now on none that is older.
     ///
     /// # Errors
     /// [`StaleToken`] with both numbers if a newer one was seen.
-    pub fn check(&self, token: u64) -> std::result::Result<(), StaleToken> {
+    pub fn check(&self, token: impl Into<u64>) -> std::result::Result<(), StaleToken> {
+        let token = token.into();
         let newest = self.0.fetch_max(token, Ordering::AcqRel);
         if token < newest { Err(StaleToken { presented: token, newest }) } else { Ok(()) }
     }
@@ -175,8 +182,8 @@ mod tests {
     #[test]
     fn a_fence_names_both_tokens() {
         let fence = Fence::new();
-        fence.check(7).unwrap();
-        fence.check(7).unwrap();
-        assert_eq!(fence.check(6), Err(StaleToken { presented: 6, newest: 7 }));
+        fence.check(7_u64).unwrap();
+        fence.check(7_u64).unwrap();
+        assert_eq!(fence.check(6_u64), Err(StaleToken { presented: 6, newest: 7 }));
     }
 }

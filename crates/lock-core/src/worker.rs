@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 #[derive(Debug, Default)]
 pub(crate) struct Worker(Arc<State>);
@@ -45,8 +46,8 @@ impl Worker {
         }
     }
 
-    /// Ends when the task stops that runs now, or begins after this call.
-    pub(crate) async fn stopped(&self) {
-        self.0.stopped.notified().await;
+    /// Ends when the task stops, from when this is enabled on.
+    pub(crate) fn stopped(&self) -> Notified<'_> {
+        self.0.stopped.notified()
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::memory::{MemoryLock, Verb};
-use lock_core::{Error, ErrorKind, LeaseState, LockGuard, Locks, ManualClock, Mutex, Owner, Unlocked};
+use lock_core::{Error, ErrorKind, LeaseState, LockGuard, Locks, ManualClock, Mutex, Owner};
 use tokio::task::JoinHandle;
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -48,7 +48,7 @@ async fn a_released_lock_passes_on_in_order_without_a_request() {
     store.script().stall();
     for waiter in waiters {
         let (before, view) = (held.fencing_token(), held.lease());
-        assert_eq!(held.unlock().await.unwrap(), Unlocked::Released);
+        held.unlock().await.unwrap();
         assert!(!view.is_held(), "a turn that is over");
         held = granted(waiter).await;
         assert!(held.fencing_token() > before);
@@ -56,7 +56,7 @@ async fn a_released_lock_passes_on_in_order_without_a_request() {
     }
     // The last one has nobody to pass it to.
     store.script().resume();
-    assert_eq!(held.unlock().await.unwrap(), Unlocked::Released);
+    held.unlock().await.unwrap();
     assert!(locks.inspect("a").await.unwrap().holder.is_none());
 }
 
@@ -102,7 +102,7 @@ async fn what_is_at_risk_or_lost_is_not_handed_over() {
     settle().await;
     assert_eq!(held.state(), LeaseState::AtRisk);
     let before = held.fencing_token();
-    assert_eq!(held.unlock().await.unwrap(), Unlocked::Released);
+    held.unlock().await.unwrap();
     let held = granted(next).await;
     assert!(held.fencing_token().store() > before.store(), "a grant of its own");
 
@@ -114,7 +114,7 @@ async fn what_is_at_risk_or_lost_is_not_handed_over() {
     assert!(!held.is_held());
     let after = granted(next).await;
     assert!(after.is_held());
-    assert_eq!(held.unlock().await.unwrap(), Unlocked::NotHeld);
+    assert_eq!(held.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
     assert!(after.is_held());
 }
 
@@ -214,13 +214,13 @@ async fn an_owner_gets_its_lock_again_until_its_last_guard_goes() {
     drop(tried);
     settle().await;
     assert!(inner.is_held() && !one.is_finished());
-    assert_eq!(inner.unlock().await.unwrap(), Unlocked::Released);
+    inner.unlock().await.unwrap();
     let [one, other] = [granted(one).await, granted(other).await];
     assert_eq!(one.fencing_token(), other.fencing_token());
     store.script().resume();
-    assert_eq!(one.unlock().await.unwrap(), Unlocked::Released);
+    one.unlock().await.unwrap();
     assert!(locks.inspect("a").await.unwrap().holder.is_some());
-    assert_eq!(other.unlock().await.unwrap(), Unlocked::Released);
+    other.unlock().await.unwrap();
     assert!(locks.inspect("a").await.unwrap().holder.is_none());
 
     // What was lost is not had again.
@@ -228,7 +228,7 @@ async fn an_owner_gets_its_lock_again_until_its_last_guard_goes() {
     clock.advance(LEASE);
     let again = mutex.lock().await.unwrap();
     assert!(again.fencing_token().store() > outer.fencing_token().store());
-    assert_eq!(outer.unlock().await.unwrap(), Unlocked::NotHeld);
+    assert_eq!(outer.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
     assert!(again.is_held());
 }
 

@@ -135,6 +135,7 @@ impl DistributedLock for EtcdLock {
             prompt_loss: true,
             // What servers grant at least that hold elections as etcd does by default.
             min_lease: Duration::from_secs(2),
+            answers_within: self.shared.connection.timeout,
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture, join_all};
-use lock_core::{Claim, Error, Renewal, Result};
+use lock_core::{Claim, Error, ErrorKind, Renewal, Result};
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
 
@@ -98,11 +98,18 @@ impl Shared {
         if let Some(session) = self.fresh_session(seconds) {
             return Ok(session);
         }
-        let opening = self.sessions.opening(seconds, || {
-            let shared = Arc::clone(self);
-            tokio::spawn(async move { shared.open_session(seconds).await })
-        });
-        opening.await.map_err(|error| again(&error))
+        let open = || {
+            let opening = self.sessions.opening(seconds, || {
+                let shared = Arc::clone(self);
+                tokio::spawn(async move { shared.open_session(seconds).await })
+            });
+            async move { opening.await.map_err(|error| again(&error)) }
+        };
+        match open().await {
+            // The runtime may be gone on which another began it.
+            Err(error) if error.kind() == ErrorKind::Closed => open().await,
+            opened => opened,
+        }
     }
 
     fn fresh_session(&self, seconds: i64) -> Option<Arc<Session>> {

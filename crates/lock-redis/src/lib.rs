@@ -245,6 +245,7 @@ impl DistributedLock for RedisLock {
             fair: true,
             prompt_loss: false,
             min_lease: Duration::from_millis(10),
+            answers_within: self.client.dialer.timeout,
         }
     }
 

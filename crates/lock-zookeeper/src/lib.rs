@@ -6,7 +6,7 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> lock_core::Result<()> {
-//! use lock_core::{Config, Registry};
+//! use lock_core::{Config, Registry, ErrorKind};
 //!
 //! let mut registry = Registry::new();
 //! registry.register(lock_zookeeper::ZookeeperFactory);
@@ -174,6 +174,7 @@ impl DistributedLock for ZookeeperLock {
             fair: true,
             prompt_loss: true,
             min_lease: self.sessions.shortest,
+            answers_within: self.settings.timeout,
         }
     }
 

@@ -105,10 +105,11 @@ impl Sessions {
             return Ok(session);
         }
         let connect = || Session::connect(Arc::clone(&self.settings), asked, Some(self.shortest));
-        let session = match home.spawn(connect()).await {
-            Ok(session) => session?,
-            // That runtime is gone.
-            Err(_) => {
+        // Connecting is bounded itself, where the runtime runs.
+        let session = match tokio::time::timeout(self.settings.timeout * 2, home.spawn(connect())).await {
+            Ok(Ok(session)) => session?,
+            // That runtime is gone, or nobody drives it.
+            Ok(Err(_)) | Err(_) => {
                 *home = Handle::current();
                 connect().await?
             }

@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use oarlock::{Config, FencingToken, Locks, StaleToken, Unlocked};
+use oarlock::{Config, ErrorKind, FencingToken, Locks, StaleToken};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -83,7 +83,7 @@ async fn alice(config: Config, account: &Account, asleep: Sender<()>, awake: Rec
     let refused = account.write(token, balance).expect_err("a stale write must be refused");
     println!("Alice wakes up and is refused: {refused}");
     assert!(!guard.is_held(), "the first answer after a pause is right already");
-    assert_eq!(guard.unlock().await?, Unlocked::NotHeld);
+    assert_eq!(guard.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
 
     withdraw("Alice", &locks, account, 50).await
 }

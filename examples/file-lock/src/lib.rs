@@ -186,6 +186,7 @@ impl DistributedLock for FileLock {
             fair: false,
             prompt_loss: false,
             min_lease: Duration::from_millis(10),
+            answers_within: Duration::from_secs(1),
         }
     }
 

@@ -154,7 +154,7 @@ pub(crate) async fn timeout_races_grant(ctx: Ctx) {
                 };
                 let (answer, ()) = tokio::join!(waiting.lock(), release);
                 match answer {
-                    Ok(guard) => drop(guard.unlock().await.unwrap()),
+                    Ok(guard) => guard.unlock().await.unwrap(),
                     Err(error) => assert_eq!(error.kind(), ErrorKind::Timeout, "{error}"),
                 }
                 take(&other, &lock).await.unlock().await.unwrap();

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::{ErrorKind, ListQuery, LockName, Unlocked};
+use lock_core::{ErrorKind, ListQuery, LockName};
 use tracing::field::{Field, Visit};
 use tracing::span;
 
@@ -67,7 +67,7 @@ pub(crate) async fn names(ctx: Ctx) {
     wanted.sort_unstable();
     assert_eq!(listed, wanted);
     for guard in held {
-        assert_eq!(guard.unlock().await.unwrap(), Unlocked::Released);
+        guard.unlock().await.unwrap();
     }
     for bad in ["", "a\0b", "\n", "\u{7f}", "\u{9f}", &format!("{long}x"), &"x".repeat(1 << 20)] {
         let mutex = locks.mutex(bad);
@@ -258,5 +258,5 @@ pub(crate) async fn names_as_code(ctx: Ctx) {
         assert!(locks.evict(name).await.unwrap().is_some());
     }
     assert_eq!(locks.list(&ListQuery::default()).await.unwrap().locks.len(), 1);
-    assert_eq!(witness.unlock().await.unwrap(), Unlocked::Released);
+    witness.unlock().await.unwrap();
 }

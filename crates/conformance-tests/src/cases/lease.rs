@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use lock_core::{Claim, DistributedLock, ErrorKind, Instant, LeaseState, LockGuard, Locks, Renewal, Unlocked};
+use lock_core::{Claim, DistributedLock, ErrorKind, Instant, LeaseState, LockGuard, Locks, Renewal};
 use tokio::task::JoinSet;
 
 use crate::ctx::{BOUND, Ctx, LONG, claim, name, soon, take, until};
@@ -39,7 +39,7 @@ pub(crate) async fn renew_keeps(ctx: Ctx) {
     kept_for(&guard, lease * 3).await;
     assert_eq!(guard.fencing_token(), token);
     assert_eq!(other.try_lock(&claim("x", LONG)).await.unwrap(), None);
-    assert_eq!(guard.unlock().await.unwrap(), Unlocked::Released);
+    guard.unlock().await.unwrap();
 }
 
 /// 23. 1000 releases, about when a renewal is due: nothing is renewed afterwards, the lock is gone and stays gone.
@@ -54,7 +54,7 @@ pub(crate) async fn renew_stops_on_unlock(ctx: Ctx) {
     for task in 0..names {
         let locks = locks.clone();
         tasks.spawn(async move {
-            let mutex = locks.mutex(&task.to_string()).lease(lease);
+            let mutex = locks.mutex(task.to_string()).lease(lease);
             for round in 0..rounds {
                 let guard = mutex.lock().await.unwrap();
                 // A renewal is due after a third.
@@ -92,7 +92,7 @@ pub(crate) async fn renew_panics(ctx: Ctx) {
     faulty.always(Verb::Renew, Effect::Refuse);
     let guard = take(&locks, "x").await;
     lost_by_itself(&guard, ctx.lease()).await;
-    assert_eq!(guard.unlock().await.unwrap(), Unlocked::NotHeld);
+    assert_eq!(guard.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
     // And the panic is not for ever.
     faulty.always(Verb::Renew, Effect::Pass);
     let guard = locks.mutex("y").lease(kept(&ctx)).lock().await.unwrap();
@@ -301,7 +301,7 @@ pub(crate) async fn fixed_hold_ends(ctx: Ctx) {
     next.unwrap();
     lost_by_itself(&guard, ctx.lease()).await;
     assert_eq!(faulty.calls(Verb::Renew), 0);
-    assert_eq!(guard.unlock().await.unwrap(), Unlocked::NotHeld);
+    assert_eq!(guard.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
 }
 
 /// A hold that is capped is renewed up to the cap and no longer.
@@ -341,7 +341,7 @@ pub(crate) async fn starved_runtime(ctx: Ctx) {
             let next = take(&other, "x").await;
             tokio::time::sleep(lease).await;
             assert!(next.is_held());
-            assert_eq!(guard.unlock().await.unwrap(), Unlocked::NotHeld);
+            assert_eq!(guard.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
             assert_eq!(ctx.store().raw_holder(next.name()).await.as_deref(), Some(next.owner().as_str()));
             drop(faulty);
         });
@@ -359,7 +359,7 @@ pub(crate) async fn renew_drops_only(ctx: Ctx) {
     let next = take(&other, "x").await;
     assert!(!guard.is_held());
     lost_by_itself(&guard, lease).await;
-    assert_eq!(guard.unlock().await.unwrap(), Unlocked::NotHeld);
+    assert_eq!(guard.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
     assert!(next.is_held());
     held_in_store(&other, &next).await;
 }

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::{Queue, Turn};
 use crate::telemetry;
-use crate::{Error, LockName, Owner};
+use crate::{Error, Instant, LockName, Owner};
 
 /// A place in the line of a name. Dropped, it is given up.
 pub(crate) struct Place<'a, G, A> {
@@ -61,10 +61,10 @@ impl<G, A> Permit<G, A> {
         self.whose.clone()
     }
 
-    /// The store failed.
-    pub(crate) fn failed(mut self, error: &Error) {
+    /// The store failed, and has been away since then, if it is away.
+    pub(crate) fn failed(mut self, error: &Error, since: Option<Instant>) {
         if let Some(queue) = self.queue.take() {
-            queue.stop_asking(&self.name, &self.whose, Some(error));
+            queue.stop_asking(&self.name, &self.whose, Some((error, since)));
         }
     }
 }

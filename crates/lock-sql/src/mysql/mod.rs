@@ -262,6 +262,7 @@ impl DistributedLock for MySqlLock {
             fair: true,
             prompt_loss: false,
             min_lease: Duration::from_millis(10),
+            answers_within: self.server.timeout,
         }
     }
 

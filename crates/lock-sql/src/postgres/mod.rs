@@ -179,6 +179,7 @@ impl DistributedLock for PostgresLock {
             fair: true,
             prompt_loss: false,
             min_lease: Duration::from_millis(10),
+            answers_within: self.server.timeout,
         }
     }
 

@@ -37,7 +37,7 @@ pub(crate) struct Server<D: Dialect> {
     /// For errors, without a password.
     pub(crate) shown: String,
     pub(crate) clock: Arc<dyn Clock>,
-    timeout: Duration,
+    pub(crate) timeout: Duration,
     /// What stands around each request, if connections are another's who lends them for a transaction.
     transaction: Option<(Statement, Statement)>,
     pool: Pool<D>,

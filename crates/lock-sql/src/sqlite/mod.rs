@@ -219,6 +219,7 @@ impl DistributedLock for SqliteLock {
             fair: true,
             prompt_loss: false,
             min_lease: Duration::from_millis(10),
+            answers_within: self.store.busy,
         }
     }
 

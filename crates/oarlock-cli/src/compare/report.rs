@@ -104,7 +104,7 @@ impl Notes {
     }
 
     pub(crate) fn report(self, subject: &Subject) -> Backend {
-        let Capabilities { backend, scope, fair, prompt_loss, min_lease } = subject.locks.capabilities().clone();
+        let Capabilities { backend, scope, fair, prompt_loss, min_lease, .. } = subject.locks.capabilities().clone();
         let remark =
             |finding: Finding| Remark { setting: finding.setting, voids: finding.voids, advice: finding.advice };
         Backend {

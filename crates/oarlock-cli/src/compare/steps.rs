@@ -200,7 +200,7 @@ impl Trial<'_> {
     async fn idle(self) -> Result<Found, String> {
         let mut taking = JoinSet::new();
         for number in 0..IDLE {
-            let mutex = self.subject.locks.mutex(&subject::one_of_many(number)).lease(self.subject.lease(LONG_LEASE));
+            let mutex = self.subject.locks.mutex(subject::one_of_many(number)).lease(self.subject.lease(LONG_LEASE));
             taking.spawn(async move { mutex.wait(PATIENCE).lock().await });
         }
         let held: Result<Vec<LockGuard>, _> = taking.join_all().await.into_iter().collect();

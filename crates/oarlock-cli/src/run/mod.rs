@@ -13,7 +13,7 @@ mod signals;
 mod supervise;
 mod terminal;
 
-use oarlock::{Locks, Unlocked};
+use oarlock::{ErrorKind, Locks};
 
 use crate::args::RunArgs;
 use crate::exit::{Failure, LOST};
@@ -38,8 +38,8 @@ pub(crate) async fn run(args: &RunArgs, locks: &Locks) -> Result<u8, Failure> {
         }
     };
     match unlocked {
-        Ok(Unlocked::Released) => Ok(code),
-        Ok(Unlocked::NotHeld) => {
+        Ok(()) => Ok(code),
+        Err(error) if error.kind() == ErrorKind::Lost => {
             let message =
                 format!("{:?} was not held any more when the command ended (with exit code {code})", args.name);
             Err(Failure::new(LOST, message))
