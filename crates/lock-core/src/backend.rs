@@ -120,8 +120,8 @@ pub struct Capabilities {
     pub prompt_loss: bool,
     /// The shortest lease it can give.
     pub min_lease: Duration,
-    /// How long a request may go without an answer before it is an error. What takes more than twice as long and then
-    /// fails stood in line meanwhile.
+    /// How long a request may go without an answer. What takes several times as long and then fails stood in line
+    /// meanwhile, so that the store was there.
     pub answers_within: Duration,
 }
 

@@ -12,7 +12,7 @@ use crate::asking::{Asking, Outcome, Permit};
 use crate::keeper::sleep_until;
 use crate::locks::Core;
 use crate::options::{LockOptions, setters};
-use crate::outage::Outage;
+use crate::outage::{Outage, stood_in_line};
 use crate::queue::{Entry, Wish};
 use crate::telemetry::Began;
 use crate::{Error, ErrorKind, Holder, Instant, Lease, LockGuard, LockName, Owner, Result};
@@ -38,7 +38,7 @@ enum Come {
 pub(crate) const FAREWELL: Duration = Duration::from_millis(100);
 
 /// So often in a row a grant may be over before it is known.
-const TOO_LATE: u32 = 3;
+const TOO_LATE: u32 = 5;
 
 /// A handle for one lock: its name and the options of its acquisitions. Making and cloning it costs no I/O, and holds
 /// nothing.
@@ -214,8 +214,8 @@ impl Mutex {
                 }
             };
             let took = core.clock.now().saturating_duration_since(began);
-            let stood_in_line = permit.is_some() && took > core.capabilities.answers_within * 2;
-            let pause = outage.pause(&error, stood_in_line, core.clock.now(), self.options.outage).filter(|_| waits);
+            let back = permit.is_some() && stood_in_line(took, core.capabilities.answers_within);
+            let pause = outage.pause(&error, back, core.clock.now(), self.options.outage).filter(|_| waits);
             if let Some(pause) = pause
                 && self.pause(pause, deadline).await
             {

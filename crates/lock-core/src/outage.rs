@@ -9,6 +9,12 @@ use crate::{Error, ErrorKind, Instant};
 /// The pause before a store is asked again: doubled each time, from the first to the last.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
+/// Did a request that took so long before it failed stand in line? Backends repeat what was not answered, some of them
+/// several times.
+pub(crate) fn stood_in_line(took: Duration, answers_within: Duration) -> bool {
+    took > answers_within.max(Duration::from_secs(1)) * 4
+}
+
 /// From the first failure on.
 #[derive(Debug, Default)]
 pub(crate) struct Outage {

@@ -47,7 +47,7 @@ pub(crate) async fn renew_stops_on_unlock(ctx: Ctx) {
     let (faulty, locks) = ctx.faulty(LONG).await;
     // A client whose lease is its session's gives up a connection that is silent for less than that: a busy machine
     // pauses for the shortest one.
-    let lease = Duration::from_millis(90).max(locks.capabilities().min_lease * 3);
+    let lease = Duration::from_millis(300).max(locks.capabilities().min_lease * 3);
     // The longer it takes until a renewal is due, the more releases at once.
     let (names, rounds) = if lease < Duration::from_secs(1) { (20, 50) } else { (100, 10) };
     let mut tasks = JoinSet::new();
@@ -59,7 +59,10 @@ pub(crate) async fn renew_stops_on_unlock(ctx: Ctx) {
                 let guard = mutex.lock().await.unwrap();
                 // A renewal is due after a third.
                 tokio::time::sleep(lease / 3 * (90 + (task + round) % 20) / 100).await;
-                guard.unlock().await.unwrap();
+                // A busy machine may pause for longer than so short a lease.
+                if let Err(error) = guard.unlock().await {
+                    assert_eq!(error.kind(), ErrorKind::Lost);
+                }
             }
         });
     }

@@ -98,7 +98,8 @@ pub(crate) async fn releases_outlive_a_runtime(ctx: Ctx) {
 
 /// 106. A runtime ends with a renewal under way: another runtime of the process renews the lock.
 pub(crate) async fn renewals_outlive_a_runtime(ctx: Ctx) {
-    let lease = ctx.lease();
+    // Long enough for what happens before it is renewed elsewhere.
+    let lease = ctx.lease() * 4;
     let (faulty, locks) = ctx.faulty(lease).await;
     let ending = runtime();
     let guard = on(&ending, &locks, "x").await;
@@ -106,7 +107,7 @@ pub(crate) async fn renewals_outlive_a_runtime(ctx: Ctx) {
     until("the renewal", async || faulty.calls(Verb::Renew) == 1).await;
     end(ending).await;
     let another = take(&locks, "y").await;
-    tokio::time::sleep(lease * 2).await;
+    tokio::time::sleep(lease + MOMENT).await;
     assert!(guard.is_held() && another.is_held());
     guard.unlock().await.unwrap();
 }
