@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lock_core::{Claim, ErrorKind, Unlocked};
+use lock_core::{Claim, DistributedLock, ErrorKind, Unlocked};
 use tokio::task::JoinSet;
 
 use crate::ctx::{BOUND, Ctx, LONG, claim, holds, judge, name, soon, take, waiters};
@@ -146,15 +146,22 @@ pub(crate) async fn late_acquire_lands(ctx: Ctx) {
         let _ = attempt.await;
         let release = tokio::spawn({
             let (backend, late) = (Arc::clone(&backend), late.clone());
-            async move { backend.unlock(&late).await }
+            async move { release(&*backend, &late).await }
         });
         tokio::time::sleep(Duration::from_millis(200)).await;
         ctx.inject(Fault::ReleaseRequests).await;
-        soon("the release", release).await.unwrap().unwrap();
+        soon("the release", release).await.unwrap();
         nothing_lands(&ctx, &late).await;
         let next = claim("x", LONG);
         other.try_lock(&next).await.unwrap().unwrap();
         other.unlock(&next).await.unwrap();
+    }
+}
+
+/// It may be told that there is no answer, as often as it takes to connect anew.
+async fn release(backend: &dyn DistributedLock, claim: &Claim) {
+    while let Err(error) = backend.unlock(claim).await {
+        assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{error}");
     }
 }
 
@@ -169,13 +176,7 @@ pub(crate) async fn late_acquire_lands_after_reconnect(ctx: Ctx) {
         let attempt =
             async { if waits { drop(backend.lock(&late).await) } else { drop(backend.try_lock(&late).await) } };
         let _ = tokio::time::timeout(Duration::from_millis(200), attempt).await;
-        // It may be told that there is no answer, as often as it takes to connect anew.
-        soon("the release", async {
-            while let Err(error) = backend.unlock(&late).await {
-                assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{error}");
-            }
-        })
-        .await;
+        soon("the release", release(&*backend, &late)).await;
         ctx.inject(Fault::ReleaseRequests).await;
         nothing_lands(&ctx, &late).await;
         let next = claim("x", LONG);
