@@ -13,6 +13,7 @@
 //! # Ok::<(), lock_core::Error>(())
 //! ```
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -96,20 +97,24 @@ impl Config {
         Self::from_toml(&text).map_err(|error| in_file(error.into()))
     }
 
-    /// Takes the settings out of an environment, as [`std::env::vars`] gives it: `OARLOCK_URL`, `OARLOCK_LEASE` and so
-    /// on.
+    /// Takes the settings out of an environment, as [`std::env::vars_os`] gives it: `OARLOCK_URL`, `OARLOCK_LEASE` and
+    /// so on. (`std::env::vars` panics where any variable is no text.)
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`], naming the variable that is unknown or wrong.
-    pub fn from_env(vars: impl IntoIterator<Item = (String, String)>) -> Result<Self> {
+    pub fn from_env<K: AsRef<OsStr>, V: AsRef<OsStr>>(vars: impl IntoIterator<Item = (K, V)>) -> Result<Self> {
         let mut config = Self::default();
         for (variable, value) in vars {
+            let (Some(variable), value) = (variable.as_ref().to_str(), value.as_ref()) else { continue };
             let Some(key) = variable.strip_prefix("OARLOCK_") else { continue };
             // Service managers have no other way to take a variable away than to empty it.
             if NOT_SETTINGS.contains(&key) || value.is_empty() {
                 continue;
             }
-            config.set(&key.to_ascii_lowercase(), &value).map_err(|error| {
+            let Some(value) = value.to_str() else {
+                return Err(Error::new(ErrorKind::Invalid, format!("{variable} in the environment is not UTF-8")));
+            };
+            config.set(&key.to_ascii_lowercase(), value).map_err(|error| {
                 Error::new(ErrorKind::Invalid, format!("{variable} in the environment: {}", error.message()))
             })?;
         }
@@ -298,7 +303,19 @@ mod tests {
     use super::*;
 
     fn env(vars: &[(&str, &str)]) -> Result<Config> {
-        Config::from_env(vars.iter().map(|(key, value)| (key.to_string(), value.to_string())))
+        Config::from_env(vars.iter().copied())
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_no_text_is_an_error_only_in_a_setting() {
+        use std::ffi::OsString;
+        use std::os::unix::ffi::OsStringExt;
+
+        let noise = || OsString::from_vec(vec![0xff]);
+        Config::from_env([(noise(), OsString::from("x")), (OsString::from("LANG"), noise())]).unwrap();
+        let error = Config::from_env([("OARLOCK_LABEL", noise())]).unwrap_err();
+        assert!(error.to_string().contains("OARLOCK_LABEL"), "{error}");
     }
 
     #[test]

@@ -113,5 +113,5 @@ pub(crate) fn demo(config: Config) -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    demo(Config::from_env(std::env::vars())?)
+    demo(Config::from_env(std::env::vars_os())?)
 }

@@ -112,5 +112,5 @@ pub(crate) async fn demo(config: Config) -> Result<()> {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    demo(Config::from_env(std::env::vars())?).await
+    demo(Config::from_env(std::env::vars_os())?).await
 }
