@@ -108,13 +108,6 @@ impl Error {
         self
     }
 
-    /// The same with another kind: what is refused to one request may leave another in doubt.
-    #[must_use]
-    pub fn with_kind(mut self, kind: ErrorKind) -> Self {
-        self.0.kind = kind;
-        self
-    }
-
     /// What kind of error it is.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind

@@ -1,7 +1,6 @@
 //! What etcd's errors mean to a caller, each with the way out, and to whoever may ask another member.
 
 use std::error::Error as _;
-use std::sync::Arc;
 
 use etcd_client::Error as EtcdError;
 use lock_core::{Error, ErrorKind};
@@ -165,11 +164,6 @@ pub(crate) fn in_doubt(error: Error) -> Error {
         ErrorKind::Unknown | ErrorKind::Closed => error,
         _ => as_kind(ErrorKind::Unknown, error),
     }
-}
-
-/// The same error for somebody else who had asked for the same.
-pub(crate) fn again(error: &Arc<Error>) -> Error {
-    Error::new(error.kind(), error.to_string()).with_source(Arc::clone(error))
 }
 
 fn as_kind(kind: ErrorKind, error: Error) -> Error {

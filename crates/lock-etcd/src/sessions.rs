@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture, join_all};
-use lock_core::{Claim, Error, ErrorKind, Renewal, Result};
+use lock_core::{Claim, ErrorKind, Renewal, Result};
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::Shared;
 use crate::connection::{Again, Connection};
-use crate::error::{again, closed, leaving, not_done};
+use crate::error::{closed, leaving, not_done};
 use crate::ledger::Stage;
 use crate::session::Session;
 
@@ -41,7 +41,7 @@ struct Slot {
 
 /// A task that makes or renews a session. All who need one wait for the same: it goes on when they are gone, and none
 /// of them waits for the failures of others one after the other.
-type Opening = future::Shared<BoxFuture<'static, Result<Arc<Session>, Arc<Error>>>>;
+type Opening = future::Shared<BoxFuture<'static, Result<Arc<Session>>>>;
 
 impl Sessions {
     fn slots(&self) -> MutexGuard<'_, HashMap<i64, Slot>> {
@@ -73,7 +73,7 @@ impl Sessions {
         }
         let task = begin();
         let handle = task.abort_handle();
-        let opening = task.map(|opened| opened.unwrap_or_else(|_| Err(closed())).map_err(Arc::new));
+        let opening = task.map(|opened| opened.unwrap_or_else(|_| Err(closed())));
         slot.opening.insert((handle, opening.boxed().shared())).1.clone()
     }
 
@@ -99,11 +99,10 @@ impl Shared {
             return Ok(session);
         }
         let open = || {
-            let opening = self.sessions.opening(seconds, || {
+            self.sessions.opening(seconds, || {
                 let shared = Arc::clone(self);
                 tokio::spawn(async move { shared.open_session(seconds).await })
-            });
-            async move { opening.await.map_err(|error| again(&error)) }
+            })
         };
         match open().await {
             // The runtime may be gone on which another began it.
@@ -180,8 +179,7 @@ impl Shared {
             Ok(Some(revisions)) => revisions,
             Ok(None) => vec![None; held.len()],
             Err(error) => {
-                let error = Arc::new(error);
-                return held.iter().map(|held| (held.at, Err(again(&error)))).collect();
+                return held.iter().map(|held| (held.at, Err(error.clone()))).collect();
             }
         };
         let answer = |(held, revision): (&Held<'_>, Option<i64>)| {

@@ -4,13 +4,13 @@
 //! time, for all that wait for it.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use etcd_client::KeyValue;
 use lock_core::{Error, Result, Unlocked};
 
 use crate::connection::{Again, Connection};
-use crate::error::{again, nonsense};
+use crate::error::nonsense;
 use crate::requests::{deletions, found, leave};
 use crate::session::{Session, transact};
 
@@ -29,7 +29,7 @@ struct State {
     /// The lines of claims, by their keys.
     pending: BTreeMap<String, String>,
     /// What was answered to those who wait for their turn.
-    done: HashMap<String, Result<Unlocked, Arc<Error>>>,
+    done: HashMap<String, Result<Unlocked>>,
 }
 
 impl Undoing {
@@ -58,19 +58,19 @@ impl Session {
         // If this is dropped, another does it, or the next call.
         let _turn = self.undoing.turn.lock().await;
         if let Some(done) = self.undoing.state().done.remove(key) {
-            return done.map_err(|error| again(&error));
+            return done;
         }
         let some = self.undoing.some(key, line);
         let answers = match undo_all(connection, &some, Some(self)).await {
             Ok(answers) => answers.into_iter().map(Ok).collect(),
-            Err(error) => vec![Err(Arc::new(error)); some.len()],
+            Err(error) => vec![Err(error); some.len()],
         };
         let mut state = self.undoing.state();
         for ((key, _), answer) in some.into_iter().zip(answers) {
             state.pending.remove(&key);
             state.done.insert(key, answer);
         }
-        state.done.remove(key).ok_or_else(nonsense)?.map_err(|error| again(&error))
+        state.done.remove(key).ok_or_else(nonsense)?
     }
 }
 

@@ -173,7 +173,7 @@ impl RedisLock {
         let confirmed = answer.link.confirm(self.client.own_key(keys[0].slot)).await;
         let renewal = |(claim, held): (&Claim, i64)| match (held, &confirmed) {
             (1, Ok(())) => Ok(Renewal::Held { valid_until: answer.sent + claim.lease.min(ENDLESS) }),
-            (1, Err(error)) => Err(again(error)),
+            (1, Err(error)) => Err(error.clone()),
             _ => Ok(Renewal::NotHeld),
         };
         Ok(claims.iter().zip(held).map(renewal).collect())
@@ -304,7 +304,7 @@ impl DistributedLock for RedisLock {
         let renewed = groups.into_iter().map(|group| async move {
             let some: Vec<_> = group.iter().map(|&at| claims[at].clone()).collect();
             let renewed = in_time(limit.unwrap_or(Duration::MAX), self.renew_some(&some)).await;
-            let renewed = renewed.unwrap_or_else(|error| some.iter().map(|_| Err(again(&error))).collect());
+            let renewed = renewed.unwrap_or_else(|error| vec![Err(error); some.len()]);
             group.into_iter().zip(renewed).collect::<Vec<_>>()
         });
         let mut renewed: Vec<_> = join_all(renewed).await.into_iter().flatten().collect();
@@ -375,11 +375,6 @@ async fn in_time<T>(limit: Duration, future: impl Future<Output = Result<T>>) ->
 /// A lease as Redis is told it: never less than we promise.
 fn whole_milliseconds(lease: Duration) -> u64 {
     lease.min(ENDLESS).as_millis() as u64 + 2
-}
-
-/// Each claim gets an error of its own; they share the words.
-fn again(error: &Error) -> Error {
-    Error::new(error.kind(), error.to_string())
 }
 
 fn granted(claim: &Claim, sent: Instant, token: StoreToken, left: Option<Duration>) -> Grant {
