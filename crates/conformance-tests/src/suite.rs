@@ -16,8 +16,10 @@ use crate::worker::worker_main;
 /// How long a case may take: several times what the longest needs.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Cases mostly wait, so many can do it at once.
-const AT_ONCE: usize = 8;
+/// Cases mostly wait, so many can do it at once; `RUST_TEST_THREADS` says otherwise, as for all tests.
+fn at_once() -> usize {
+    std::env::var("RUST_TEST_THREADS").ok().and_then(|number| number.parse().ok()).unwrap_or(8)
+}
 
 /// Makes a test target of one line of it: the `main` of a target with `harness = false` that runs the suite on a
 /// [`Harness`](crate::Harness), given as a constant expression.
@@ -38,7 +40,7 @@ pub fn run(harness: &'static dyn Harness) -> ExitCode {
         return code;
     }
     let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(AT_ONCE);
+    arguments.test_threads.get_or_insert_with(at_once);
     let mut trials: Vec<_> = CASES.iter().map(|case| trial(harness, case)).collect();
     trials.push(Trial::test(format!("{}::declarations", harness.name()), move || declarations(harness.declared())));
     libtest_mimic::run(&arguments, trials).exit_code()

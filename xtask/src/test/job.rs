@@ -18,6 +18,9 @@ const SAID: &str = "test-output";
 /// What a program starts inherits this, by which it is known.
 const MARK: &str = "TEST_PROGRAM_IN";
 
+/// How many tests of one program run at once.
+const AT_ONCE: &str = "8";
+
 /// How long what a program started may take to end after it: servers are asked before they are killed.
 const TO_LEAVE: Duration = Duration::from_secs(20);
 
@@ -46,6 +49,7 @@ impl Job {
         command.args(&self.arguments).current_dir(&self.folder).stdin(Stdio::null());
         command.stdout(output.try_clone().map_err(failed)?).stderr(output);
         command.env("TMPDIR", temporary.path()).env(MARK, temporary.path()).env("CARGO_MANIFEST_DIR", &self.folder);
+        command.env("RUST_TEST_THREADS", AT_ONCE);
         let child = command.process_group(watchdog::group()).spawn().map_err(failed)?;
         Ok(Running { name: self.name, child, said, temporary, start: Instant::now(), ended: None })
     }

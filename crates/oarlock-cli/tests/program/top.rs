@@ -1,13 +1,11 @@
 //! `oarlock top`, on a terminal and elsewhere.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use common::{Place, code, on_terminal, wait_for};
+use crate::common::{Place, code, on_terminal, wait_for};
 use nix::sys::signal::Signal;
 
 /// `top` on a terminal of 24 lines with 120 columns, and what was written to it.

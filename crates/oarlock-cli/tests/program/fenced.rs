@@ -1,15 +1,13 @@
 //! The counter again, while its holders are stopped for longer than their lease and killed, some with their guardian:
 //! the lock alone cannot save it then, the fencing token does.
 
-mod common;
-
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Place, code};
+use crate::common::{Place, code};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
@@ -68,7 +66,7 @@ fn stops_and_kills_lose_no_accepted_update() {
 }
 
 fn increment(place: &Place, current: &Current) -> i32 {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fenced_counter.sh");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/fenced_counter.sh");
     let lease = format!("{}ms", LEASE.as_millis());
     let mut command = place.oarlock(&["run", "counter", "--lease", &lease, "--", "sh", script, "history"]);
     let mut child = command.stderr(Stdio::null()).process_group(0).spawn().unwrap();

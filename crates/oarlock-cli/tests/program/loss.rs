@@ -1,10 +1,8 @@
 //! A command does not outlive its lock.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::{Place, code, is_alive, is_stopped, wait_dead, wait_for};
+use crate::common::{Place, code, is_alive, is_stopped, wait_dead, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

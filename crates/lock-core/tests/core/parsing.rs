@@ -1,8 +1,8 @@
 //! Whatever is written into a name, a URL, the environment or a file is taken or refused, and no secret of it shows.
 
-mod properties;
-
 use proptest::prelude::*;
+
+use crate::properties;
 
 proptest! {
     #[test]

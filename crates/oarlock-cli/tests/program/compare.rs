@@ -1,8 +1,6 @@
 //! `oarlock compare`, as far as it needs no server.
 
-mod common;
-
-use common::{Place, Running, children, code, wait_for};
+use crate::common::{Place, Running, children, code, wait_for};
 use nix::sys::signal::Signal;
 
 #[test]

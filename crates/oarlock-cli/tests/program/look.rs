@@ -1,11 +1,9 @@
 //! Looking at locks, breaking one, and where the configuration comes from.
 
-mod common;
-
 use std::fs;
 use std::process::{Output, Stdio};
 
-use common::{Place, Terminal, code, wait_for};
+use crate::common::{Place, Terminal, code, wait_for};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 

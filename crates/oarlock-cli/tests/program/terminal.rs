@@ -1,8 +1,6 @@
 //! `oarlock run` as a job of an interactive shell.
 
-mod common;
-
-use common::{Place, Terminal, code, is_stopped, wait_for};
+use crate::common::{Place, Terminal, code, is_stopped, wait_for};
 
 #[test]
 fn the_command_reads_from_the_terminal() {
@@ -63,7 +61,7 @@ fn a_job_that_stays_suspended_loses_lock_and_command() {
     let pids = place.wait_lines("pid", 1);
     let terminal = terminal.type_in("\x1a");
     place.wait_lines("codes", 1);
-    common::wait_dead(&pids);
+    crate::common::wait_dead(&pids);
     let terminal = terminal.type_in("fg; echo $? >>codes\n");
     assert_eq!(place.wait_lines("codes", 2)[1], "75");
     terminal.type_in("exit\n").output();

@@ -1,11 +1,9 @@
 //! `oarlock run` when nothing goes wrong with the lock.
 
-mod common;
-
 use std::fs;
 use std::process::{Command, Stdio};
 
-use common::{Place, code, is_stopped, wait_for};
+use crate::common::{Place, code, is_stopped, wait_for};
 use nix::sys::signal::Signal;
 
 #[test]

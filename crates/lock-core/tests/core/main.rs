@@ -1,0 +1,8 @@
+//! The core over the in-memory backend, by a clock that the test moves.
+
+mod engine;
+mod parsing;
+#[path = "../properties/mod.rs"]
+mod properties;
+mod queue;
+mod queue_model;

@@ -1,0 +1,11 @@
+//! The program, as far as it needs no server.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod compare;
+mod fenced;
+mod look;
+mod loss;
+mod run;
+mod terminal;
+mod top;
