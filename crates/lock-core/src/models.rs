@@ -156,7 +156,7 @@ fn options(hand_overs: u8) -> LockOptions {
 /// Some tasks come twice each, some give up somewhere; everybody else has a turn, alone, and nothing is left.
 #[test]
 fn everybody_has_a_turn_and_nobody_two() {
-    for hand_overs in [0, 1, 255] {
+    let all = |hand_overs| {
         shuttle::check_random(
             move || {
                 let world = World::new();
@@ -186,7 +186,12 @@ fn everybody_has_a_turn_and_nobody_two() {
             },
             ORDERS,
         );
-    }
+    };
+    std::thread::scope(|scope| {
+        for hand_overs in [0, 1, 255] {
+            scope.spawn(move || all(hand_overs));
+        }
+    });
 }
 
 /// While somebody holds the lock for long, those who came and gave up are not remembered.

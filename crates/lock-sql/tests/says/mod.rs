@@ -61,6 +61,6 @@ pub(crate) async fn mysql(behind: Behind) {
         Says::new([3, 0, 0, 1, 0xff, 0, 0], ""),
         Says::new("HTTP/1.1 400 Bad Request\r\n\r\n", ""),
     ]);
-    let ask = async |address| attempt(MySqlFactory, &format!("mysql://root@{address}/mysql?timeout=500ms")).await;
+    let ask = async |address| attempt(MySqlFactory, &format!("mysql://root@{address}/mysql?timeout=200ms")).await;
     withstand(all, behind, BOUND, ask).await;
 }

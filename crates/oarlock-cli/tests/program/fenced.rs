@@ -43,7 +43,7 @@ fn stops_and_kills_lose_no_accepted_update() {
                 working.fetch_sub(1, Ordering::Relaxed);
             });
         }
-        torment(&current, &working, |faults| {
+        torment(&place, &current, &working, |faults| {
             let all = faults.iter().all(|&count| count > 0) && !place.read("refused").is_empty();
             shown.store(all, Ordering::Relaxed);
         })
@@ -79,7 +79,7 @@ fn increment(place: &Place, current: &Current) -> i32 {
 
 /// Until all work is done, and in turn: stops `oarlock` for longer than its lease, kills it, or kills it with the
 /// guardian and stops the command that is left alone. Reports, and answers in the end, how often.
-fn torment(current: &[Current], working: &AtomicUsize, report: impl Fn([u32; 3])) -> [u32; 3] {
+fn torment(place: &Place, current: &[Current], working: &AtomicUsize, report: impl Fn([u32; 3])) -> [u32; 3] {
     let mut faults = [0; 3];
     let mut random = 0x9e37_79b9_u32;
     for turn in 0.. {
@@ -92,8 +92,12 @@ fn torment(current: &[Current], working: &AtomicUsize, report: impl Fn([u32; 3])
         let kind = faults.iter().sum::<u32>() as usize % faults.len();
         let now = victim.lock().unwrap();
         let Some(pid) = *now else { continue };
-        // Without a command there is nothing that could be late.
+        // Without a command there is nothing that could be late, nor before it has read and after it has written.
         let Some(guardian) = guardian(pid) else { continue };
+        let reads = place.lines("history").last().is_some_and(|last| last.starts_with('r'));
+        if kind == 1 && !reads {
+            continue;
+        }
         faults[kind] += 1;
         match kind {
             0 => {

@@ -21,5 +21,5 @@ END
 
 value=$(access r) || exit 9
 # Long enough to be stopped or killed in the middle.
-sleep 0.02
+sleep 0.05
 access w $((value + 1)) >/dev/null

@@ -1,13 +1,12 @@
 //! The examples hold what they show, on a store of their own.
-#![cfg(feature = "sqlite")]
 // Each example has a `main`, which is not what is called here.
 #![allow(dead_code)]
 
-#[path = "../examples/fenced_record.rs"]
+#[path = "../../examples/fenced_record.rs"]
 mod fenced_record;
-#[path = "../examples/scheduled_job.rs"]
+#[path = "../../examples/scheduled_job.rs"]
 mod scheduled_job;
-#[path = "../examples/shared_token.rs"]
+#[path = "../../examples/shared_token.rs"]
 mod shared_token;
 
 use oarlock::Config;

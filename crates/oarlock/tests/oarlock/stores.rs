@@ -1,9 +1,6 @@
 //! The same application on every store without a server.
-#![cfg(feature = "sqlite")]
 
-mod application;
-
-use application::works;
+use crate::application::works;
 
 #[tokio::test]
 async fn memory() {

@@ -2,7 +2,7 @@
 
 use oarlock::{Config, ErrorKind};
 
-const README: &str = include_str!("../../../README.md");
+const README: &str = include_str!("../../../../README.md");
 
 #[test]
 fn the_config_file_of_the_readme_is_read() {
