@@ -23,10 +23,12 @@ pub enum Verb {
     Unlock,
     /// `renew`.
     Renew,
+    /// `inspect`.
+    Inspect,
 }
 
 impl Verb {
-    const ALL: [Self; 4] = [Self::TryLock, Self::Lock, Self::Unlock, Self::Renew];
+    const ALL: [Self; 5] = [Self::TryLock, Self::Lock, Self::Unlock, Self::Renew, Self::Inspect];
 }
 
 /// What happens to a call.
@@ -58,7 +60,7 @@ pub struct Faulty(Arc<State>);
 #[derive(Debug)]
 struct State {
     inner: Arc<dyn DistributedLock>,
-    plan: Mutex<[Plan; 4]>,
+    plan: Mutex<[Plan; 5]>,
     clock: Arc<Skewed>,
     told: broadcast::Sender<Notice>,
 }
@@ -116,7 +118,7 @@ impl Faulty {
         self.0.clock.ahead.send_modify(|ahead| *ahead += by);
     }
 
-    fn plan(&self) -> MutexGuard<'_, [Plan; 4]> {
+    fn plan(&self) -> MutexGuard<'_, [Plan; 5]> {
         self.0.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -198,7 +200,7 @@ impl DistributedLock for Faulty {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockStatus> {
-        self.0.inner.inspect(name).await
+        self.call(Verb::Inspect, self.0.inner.inspect(name)).await
     }
 
     async fn list(&self, query: &ListQuery) -> Result<Page> {
@@ -241,5 +243,9 @@ impl Clock for Skewed {
                 _ = ahead.changed() => {}
             }
         }
+    }
+
+    fn wall(&self) -> Option<Duration> {
+        self.inner.wall().map(|wall| wall + *self.ahead.borrow())
     }
 }

@@ -38,50 +38,22 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod asking;
-mod backend;
-mod claim;
-mod clock;
-pub mod config;
-mod error;
-mod guard;
-mod hold;
-mod janitor;
-mod keeper;
-mod lease;
-mod locks;
+mod api;
+mod authors;
+mod connect;
+mod contract;
+mod engine;
 pub mod memory;
-#[cfg(test)]
-mod models;
-mod mutex;
-mod name;
-mod options;
-mod outage;
-mod owner;
-mod queue;
-mod registry;
-mod servers;
-mod sync;
-mod telemetry;
-mod token;
-mod url;
-mod worker;
 
-pub use backend::{
-    Capabilities, DistributedLock, Finding, Grant, Holder, ListQuery, LockStatus, Notice, Page, Renewal, Scope,
-    Unlocked,
+pub use api::{Locks, LocksBuilder, Mutex, ShutdownReport};
+pub use authors::TokenBase;
+pub use connect::{
+    BackendFactory, BackendUrl, Config, HostPort, Params, Registry, Requirement, Servers, Target, check_timeout,
+    invalid_url,
 };
-pub use claim::{Claim, OwnerId};
-pub use clock::{Clock, Instant, ManualClock, SystemClock};
-pub use config::{Config, Requirement};
-pub use error::{Error, ErrorKind, Result};
-pub use guard::LockGuard;
-pub use lease::{Lease, LeaseState};
-pub use locks::{Locks, LocksBuilder, ShutdownReport};
-pub use mutex::Mutex;
-pub use name::LockName;
-pub use owner::Owner;
-pub use registry::{BackendFactory, Registry, Target};
-pub use servers::{HostPort, Servers, check_timeout, invalid_url};
-pub use token::{Fence, FencingToken, StaleToken, StoreToken, TokenBase};
-pub use url::{BackendUrl, Params};
+pub use contract::{
+    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Fence, FencingToken, Finding, Grant, Holder,
+    Instant, ListQuery, LockName, LockStatus, ManualClock, Notice, OwnerId, Page, Renewal, Result, Scope, StaleToken,
+    StoreToken, SystemClock, Unlocked,
+};
+pub use engine::{Lease, LeaseState, LockGuard, Owner};

@@ -17,8 +17,7 @@
 mod script;
 mod store;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -27,10 +26,9 @@ use script::Faults;
 pub use script::{MemoryScript, Verb};
 use store::Store;
 
-use crate::registry::{BackendFactory, Target};
-use crate::{
-    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, ListQuery, LockName,
-    LockStatus, Page, Renewal, Result, Scope, SystemClock, Unlocked,
+use crate::contract::{
+    Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, ListQuery, LockName, LockStatus, Page,
+    Renewal, Result, Scope, SystemClock, Unlocked,
 };
 
 /// One client of an in-memory store. A clone is the same client; [`MemoryLock::client`] is another one of the same
@@ -138,31 +136,5 @@ impl DistributedLock for MemoryLock {
 
     async fn close(&self) -> Result<()> {
         Ok(())
-    }
-}
-
-/// `memory:` and `memory:name`: each name is one store of the process, so that two connections to the same URL exclude
-/// each other as they would anywhere else.
-#[derive(Debug)]
-pub(crate) struct MemoryFactory;
-
-static STORES: LazyLock<Mutex<BTreeMap<String, MemoryLock>>> = LazyLock::new(Mutex::default);
-
-#[async_trait]
-impl BackendFactory for MemoryFactory {
-    fn schemes(&self) -> &'static [&'static str] {
-        &["memory"]
-    }
-
-    async fn connect(&self, target: Target) -> Result<Arc<dyn DistributedLock>> {
-        target.params.finish("memory", &[])?;
-        let name = target.url.path()?;
-        if name.starts_with('/') {
-            return Err(Error::new(ErrorKind::Invalid, "memory: takes no path, only a name as in memory:orders"));
-        }
-        // The prefix is a part of the store's name: the same lock under another prefix is another lock.
-        let store = format!("{}\0{name}", target.prefix);
-        let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(Arc::new(stores.entry(store).or_default().client()))
     }
 }

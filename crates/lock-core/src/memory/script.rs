@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::store::Store;
-use crate::{Clock, Error, ErrorKind, LockName, Result};
+use crate::contract::{Clock, Error, ErrorKind, LockName, Result};
 
 /// The verbs of a backend that can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
 
-use crate::{
+use crate::contract::{
     Claim, Clock, Grant, Holder, Instant, ListQuery, LockName, LockStatus, OwnerId, Page, Renewal, StoreToken, Unlocked,
 };
 

@@ -4,30 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conformance_tests::{Faulty, Verb as Call};
-use lock_core::memory::{MemoryLock, Verb};
-use lock_core::{ErrorKind, LeaseState, Locks, ManualClock, Notice};
+use lock_core::memory::Verb;
+use lock_core::{ErrorKind, LeaseState, Locks, Notice};
 
-const LEASE: Duration = Duration::from_secs(30);
-
-/// A store, its clock and the locks of one client.
-fn setup() -> (MemoryLock, ManualClock, Locks) {
-    let clock = ManualClock::new();
-    let store = MemoryLock::with_clock(Arc::new(clock.clone()));
-    let locks = Locks::builder(Arc::new(store.clone())).label("test").build().unwrap();
-    (store, clock, locks)
-}
-
-/// Lets every other task of the runtime do what it can.
-async fn settle() {
-    for _ in 0..50 {
-        tokio::task::yield_now().await;
-    }
-}
-
-async fn advance(clock: &ManualClock, duration: Duration) {
-    clock.advance(duration);
-    settle().await;
-}
+use crate::common::{LEASE, advance, settle, setup};
 
 #[tokio::test]
 async fn a_lease_is_renewed_as_long_as_it_is_held() {

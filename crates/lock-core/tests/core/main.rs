@@ -1,8 +1,11 @@
 //! The core over the in-memory backend, by a clock that the test moves.
 
+mod common;
 mod engine;
 mod parsing;
 #[path = "../properties/mod.rs"]
 mod properties;
 mod queue;
 mod queue_model;
+mod unanswered;
+mod unnoticed;

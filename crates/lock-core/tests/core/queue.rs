@@ -3,39 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::memory::{MemoryLock, Verb};
-use lock_core::{Error, ErrorKind, LeaseState, LockGuard, Locks, ManualClock, Mutex, Owner};
-use tokio::task::JoinHandle;
+use lock_core::memory::Verb;
+use lock_core::{ErrorKind, LeaseState, Locks, Owner};
 
-const LEASE: Duration = Duration::from_secs(30);
-
-/// A store, its clock and the locks of one process.
-fn setup() -> (MemoryLock, ManualClock, Locks) {
-    let clock = ManualClock::new();
-    let store = MemoryLock::with_clock(Arc::new(clock.clone()));
-    let locks = Locks::new(Arc::new(store.clone()));
-    (store, clock, locks)
-}
-
-/// Lets every other task of the runtime do what it can.
-async fn settle() {
-    for _ in 0..50 {
-        tokio::task::yield_now().await;
-    }
-}
-
-/// A task that waits for the lock, in its place in the queue when this returns.
-async fn waiter(mutex: Mutex) -> JoinHandle<Result<LockGuard, Error>> {
-    let waiter = tokio::spawn(async move { mutex.lock().await });
-    settle().await;
-    waiter
-}
-
-async fn granted(waiter: JoinHandle<Result<LockGuard, Error>>) -> LockGuard {
-    settle().await;
-    assert!(waiter.is_finished());
-    waiter.await.unwrap().unwrap()
-}
+use crate::common::{LEASE, granted, settle, setup, waiter};
 
 #[tokio::test]
 async fn a_released_lock_passes_on_in_order_without_a_request() {

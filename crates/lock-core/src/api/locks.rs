@@ -1,0 +1,200 @@
+//! The locks of one store, as an application uses them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::Mutex;
+use crate::contract::claim::Identity;
+use crate::contract::options::{LockOptions, setters};
+use crate::contract::{
+    Capabilities, DistributedLock, Error, Finding, Holder, ListQuery, LockName, LockStatus, Page, Result,
+};
+use crate::engine::Lease;
+use crate::engine::core::Core;
+
+/// The locks of one store. Cloning is cheap: clones share the connection, the keeper that renews and the janitor that
+/// cleans up.
+///
+/// Both are tasks on the runtime on which a lock was first acquired. That runtime must be running for leases to be
+/// renewed: a thread that blocks a current-thread runtime for longer than a lease loses its locks, and knows it.
+#[derive(Clone)]
+pub struct Locks {
+    core: Arc<Core>,
+    options: LockOptions,
+}
+
+impl Locks {
+    /// The locks of this store, with the defaults: a lease of 30 s (or the shortest the store can give, if that is
+    /// longer), renewed; waits without end; labelled with the program's name.
+    pub fn new(backend: Arc<dyn DistributedLock>) -> Self {
+        let identity = Identity::new(&Identity::default_label()).expect("the default label is a label");
+        let shortest = backend.capabilities().min_lease;
+        let options = LockOptions::default();
+        let options = LockOptions { lease: options.lease.max(shortest), ..options };
+        Self::assemble(backend, identity, options)
+    }
+
+    /// The locks of this store, with other defaults.
+    pub fn builder(backend: Arc<dyn DistributedLock>) -> LocksBuilder {
+        LocksBuilder { backend, label: None, options: LockOptions::default() }
+    }
+
+    fn assemble(backend: Arc<dyn DistributedLock>, identity: Identity, options: LockOptions) -> Self {
+        Self { core: Arc::new(Core::new(backend, identity)), options }
+    }
+
+    /// A handle for the lock of this name, a text or a [`LockName`], with these locks' defaults. No I/O; a text that
+    /// cannot be a name is reported when the lock is acquired.
+    pub fn mutex<N>(&self, name: N) -> Mutex
+    where
+        N: TryInto<LockName>,
+        N::Error: Into<Error>,
+    {
+        Mutex::new(Arc::clone(&self.core), name.try_into().map_err(Into::into), self.options)
+    }
+
+    /// Runs `section` with the lock of this name held, and drops it at the loss: [`Mutex::run`] with these locks'
+    /// defaults.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = lock_core::Locks::new(std::sync::Arc::new(lock_core::memory::MemoryLock::new()));
+    /// let sent = locks.with("invoices/2026-11", async |lease| lease.fencing_token().get() > 0).await?;
+    /// assert!(sent);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Mutex::run`].
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::run`].
+    pub async fn with<T>(&self, name: &str, section: impl AsyncFnOnce(Lease) -> T) -> Result<T> {
+        self.mutex(name).run(section).await
+    }
+
+    /// What the store can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.core.capabilities
+    }
+
+    /// The store itself.
+    pub fn backend(&self) -> &Arc<dyn DistributedLock> {
+        &self.core.backend
+    }
+
+    /// Who holds a lock, and who waits for it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for what cannot be a name; else as the store says.
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn inspect(&self, name: &str) -> Result<LockStatus> {
+        self.core.check_open("inspect")?;
+        let name = LockName::new(name)?;
+        let answer = self.core.backend.inspect(&name).await;
+        answer.map_err(|error| self.core.context(error, "inspect", Some(&name)))
+    }
+
+    /// The locks that are held or waited for, a page at a time.
+    ///
+    /// # Errors
+    /// As the store says.
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn list(&self, query: &ListQuery) -> Result<Page> {
+        self.core.check_open("list")?;
+        let answer = self.core.backend.list(query).await;
+        answer.map_err(|error| self.core.context(error, "list", None))
+    }
+
+    /// Ends the hold on a lock by force, whoever's it is, and answers whose it was. The owner learns of it as a loss,
+    /// at its next renewal at the latest; until then two may believe that they hold the lock.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for what cannot be a name; else as the store says.
+    ///
+    /// # Cancel safety
+    /// Dropped, it may or may not have been done. The same after a lost reply, which is an error.
+    pub async fn evict(&self, name: &str) -> Result<Option<Holder>> {
+        self.core.check_open("evict")?;
+        let name = LockName::new(name)?;
+        let answer = self.core.backend.evict(&name).await;
+        answer.map_err(|error| self.core.context(error, "evict", Some(&name)))
+    }
+
+    /// Settings of the store that void a promise.
+    ///
+    /// # Errors
+    /// As the store says.
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn doctor(&self) -> Result<Vec<Finding>> {
+        self.core.check_open("doctor")?;
+        self.core.backend.doctor().await.map_err(|error| self.core.context(error, "doctor", None))
+    }
+
+    /// Ends these locks, for all clones: every hold is lost at once and released, every acquisition under way ends with
+    /// [`ErrorKind::Closed`], and the store's connections are closed. Reports what could not be released within
+    /// `deadline`; that is free when its lease is over.
+    ///
+    /// # Cancel safety
+    /// Dropped, the releases go on in the background, and it may be called again.
+    pub async fn shutdown(&self, deadline: Duration) -> ShutdownReport {
+        ShutdownReport { unreleased: self.core.shutdown(deadline).await }
+    }
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locks").field("backend", &self.core.backend).field("options", &self.options).finish()
+    }
+}
+
+/// What a shutdown could not do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "says which locks are still held in the store"]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// Locks that the store did not confirm as released.
+    pub unreleased: Vec<LockName>,
+}
+
+/// Chooses the defaults of [`Locks`]. They are checked by [`LocksBuilder::build`].
+#[derive(Debug)]
+pub struct LocksBuilder {
+    backend: Arc<dyn DistributedLock>,
+    label: Option<String>,
+    options: LockOptions,
+}
+
+impl LocksBuilder {
+    pub(crate) fn with_options(mut self, options: LockOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// How the application calls itself in the store, before the host's name: 1 to 64 bytes without control characters,
+    /// `@` and `#`.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    setters!();
+
+    /// Checks the choices.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] naming the option that is out of bounds; [`ErrorKind::Unsupported`] where the store
+    /// cannot do it.
+    pub fn build(self) -> Result<Locks> {
+        self.options.check(&self.backend.capabilities())?;
+        let identity = Identity::new(&self.label.unwrap_or_else(Identity::default_label))?;
+        Ok(Locks::assemble(self.backend, identity, self.options))
+    }
+}

@@ -1,0 +1,47 @@
+//! Tokens of stores that count for themselves.
+
+use std::time::Duration;
+
+use crate::contract::{Result, StoreToken};
+
+/// What makes tokens of the numbers of a store that counts for itself: they begin above the clock, as those of every
+/// other store do. Then a resource that has seen one store's tokens accepts the next store's.
+///
+/// It is made once for a prefix, kept in the store, and never changed: else tokens would not rise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenBase(i64);
+
+impl TokenBase {
+    /// The base that was made when the store counted `number`, at this time since 1970.
+    pub fn made_at(time: Duration, number: i64) -> Self {
+        Self(i64::try_from(time.as_micros()).unwrap_or(i64::MAX).saturating_sub(number))
+    }
+
+    /// The token of what the store numbered so.
+    ///
+    /// # Errors
+    /// As [`StoreToken::new`].
+    pub fn token(self, number: i64) -> Result<StoreToken> {
+        StoreToken::new(u64::try_from(self.0.saturating_add(number)).unwrap_or_default())
+    }
+
+    /// The store's number of what has this token.
+    pub fn number(self, token: StoreToken) -> i64 {
+        (token.get() as i64).saturating_sub(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_of_a_base_begin_above_its_time_and_rise() {
+        let base = TokenBase::made_at(Duration::from_secs(1_700_000_000), 5000);
+        let (first, next) = (base.token(5001).unwrap(), base.token(5002).unwrap());
+        assert_eq!(first.get(), 1_700_000_000_000_001);
+        assert!(first < next);
+        assert_eq!(base.number(next), 5002);
+        assert!(TokenBase::made_at(Duration::MAX, 0).token(1).is_err());
+    }
+}

@@ -1,0 +1,16 @@
+//! From a text, a URL or a config, to the locks of a store.
+
+mod config;
+mod factory;
+mod memory;
+mod registry;
+mod servers;
+mod settings;
+mod url;
+
+pub use config::Config;
+pub use factory::{BackendFactory, Target};
+pub use registry::Registry;
+pub use servers::{HostPort, Servers, check_timeout, invalid_url};
+pub use settings::Requirement;
+pub use url::{BackendUrl, Params};

@@ -1,0 +1,115 @@
+//! The choice of a backend by the scheme of its URL.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::api::Locks;
+use crate::connect::config::Config;
+use crate::connect::factory::{BackendFactory, Target};
+use crate::connect::memory::MemoryFactory;
+use crate::contract::{Error, ErrorKind, Result};
+
+/// Maps URL schemes to backends. A value, not a global: each application may have its own.
+#[derive(Clone, Debug)]
+pub struct Registry {
+    built_in: BTreeMap<&'static str, Arc<dyn BackendFactory>>,
+    absent: BTreeMap<&'static str, &'static str>,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Registry {
+    /// A registry that knows `memory:`.
+    pub fn new() -> Self {
+        let mut registry = Self { built_in: BTreeMap::new(), absent: BTreeMap::new() };
+        registry.register(MemoryFactory);
+        registry
+    }
+
+    /// Adds a backend; of two with the same scheme the later one counts.
+    pub fn register(&mut self, factory: impl BackendFactory) -> &mut Self {
+        let factory: Arc<dyn BackendFactory> = Arc::new(factory);
+        for scheme in factory.schemes() {
+            self.absent.remove(scheme);
+            self.built_in.insert(scheme, Arc::clone(&factory));
+        }
+        self
+    }
+
+    /// Says which cargo feature would switch a scheme on that is not built in.
+    pub fn announce(&mut self, scheme: &'static str, feature: &'static str) -> &mut Self {
+        self.absent.insert(scheme, feature);
+        self
+    }
+
+    /// Connects to the backend that the config names, and checks what it requires.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if the backend is not built in, naming the feature to switch on, or lacks what the
+    /// config requires; otherwise as [`BackendFactory::connect`].
+    ///
+    /// # Cancel safety
+    /// Nothing is held yet: a dropped connect leaves nothing behind.
+    pub async fn connect(&self, config: Config) -> Result<Locks> {
+        let (options, target) = config.into_parts()?;
+        let factory = self.factory(&target)?;
+        let name = factory.schemes()[0];
+        let backend = factory.connect(target).await.map_err(|error| error.with_context("connect", name, None))?;
+        options.build(backend)
+    }
+
+    /// The script that makes what the store has to have beforehand: see [`BackendFactory::schema`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if the backend is not built in, or needs nothing beforehand; [`ErrorKind::Invalid`]
+    /// for a wrong setting.
+    pub fn schema(&self, config: Config) -> Result<String> {
+        let (_, target) = config.into_parts()?;
+        let factory = self.factory(&target)?;
+        let name = factory.schemes()[0];
+        factory.schema(target).map_err(|error| error.with_context("schema", name, None))
+    }
+
+    fn factory(&self, target: &Target) -> Result<&Arc<dyn BackendFactory>> {
+        let scheme = target.url.scheme();
+        self.built_in.get(scheme).ok_or_else(|| self.missing(scheme))
+    }
+
+    fn missing(&self, scheme: &str) -> Error {
+        let message = match self.absent.get(scheme) {
+            Some(feature) => format!("the backend {scheme:?} is not built in: switch on the cargo feature {feature:?}"),
+            None => {
+                let known: Vec<_> = self.built_in.keys().chain(self.absent.keys()).copied().collect();
+                format!("no backend has the scheme {scheme:?}; there are {}", known.join(", "))
+            }
+        };
+        Error::new(ErrorKind::Unsupported, message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever is built in with the tests: these schemes are of this test.
+    #[test]
+    fn what_is_not_built_in_names_its_feature() {
+        let mut registry = Registry::new();
+        registry.announce("paper", "pencil").announce("memory", "brain").register(MemoryFactory);
+        let missing = |url: &str| {
+            let (_, target) = Config::from_url(url).unwrap().into_parts().unwrap();
+            registry.factory(&target).map(drop)
+        };
+        let error = missing("paper://host").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("switch on the cargo feature \"pencil\""), "{error}");
+        let error = missing("papyrus://host").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("there are memory, paper"), "{error}");
+        missing("memory:").unwrap();
+    }
+}

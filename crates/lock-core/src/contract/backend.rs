@@ -1,0 +1,231 @@
+//! What a backend author writes: one trait, and the values it speaks in.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::{self, BoxStream, StreamExt};
+
+use crate::contract::{Claim, Clock, Instant, LockName, OwnerId, Result, StoreToken};
+
+/// A store that grants locks. Backends implement this; applications use [`Locks`](crate::Locks), which adds what is the
+/// same for every store: renewal, loss, clean-up, waiting limits.
+///
+/// # The contract
+///
+/// The suite in `conformance-tests` holds a backend to these rules:
+///
+/// 1. **Idempotent per owner.** Any verb may be repeated after a lost reply. [`try_lock`](Self::try_lock) by the owner
+///    that already holds answers with the same grant; [`unlock`](Self::unlock) by an owner that holds nothing answers
+///    [`Unlocked::NotHeld`] and changes nothing for anyone else.
+/// 2. **Cancelled means gone.** Any future of this trait may be dropped at any await. The core then calls `unlock` with
+///    the same claim, and once that answered, the owner holds nothing and waits for nothing, even if an earlier request
+///    of it is still on its way and lands later.
+/// 3. **`None` leaves nothing behind**, and so does every error whose
+///    [`is_refused`](crate::Error::is_refused) is true. Every other error means *unknown*, and the core calls `unlock`.
+/// 4. **The store decides who holds, by the store's clock.** No wall clock of the client takes part in a decision.
+/// 5. **`valid_until` counts from the moment a request was sent that the store then confirmed by a committed write**:
+///    never from a reply's or a message's arrival, and never from a ping, a keep-alive's answer or a read, all of which
+///    stores were seen to answer after the lock had gone. It uses the lease that the store granted, not the one asked
+///    for.
+/// 6. **Tokens rise.** Over release, expiry, crash, eviction, restart and clean-up, a later grant of a name has a
+///    higher token.
+/// 7. **Busy is not an error, an error is not busy.** A dead server, a wrong password and a full disk are errors with
+///    their source inside.
+/// 8. **Every request is bounded in time.** A server that accepts and never answers costs a bounded wait and yields an
+///    error. (A wait for the lock itself has no bound of its own: the core drops it when its time is over.)
+#[async_trait]
+pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
+    /// What this store can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// The clock whose instants [`Grant`] and [`Renewal`] carry. The core uses the same one.
+    fn clock(&self) -> Arc<dyn Clock>;
+
+    /// Takes the lock now or not at all: `None` means that another owner holds it (or, where the store is fair, waits
+    /// for it).
+    ///
+    /// # Errors
+    /// Rule 3. A lost reply is an [`Unknown`](crate::ErrorKind::Unknown).
+    ///
+    /// # Cancel safety
+    /// Rule 2: the caller then calls [`unlock`](Self::unlock).
+    async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>>;
+
+    /// Waits until the lock is granted, without end.
+    ///
+    /// # Errors
+    /// Rule 3. A store that is down is an error within bounded time, not a longer wait.
+    ///
+    /// # Cancel safety
+    /// Rule 2: the caller then calls [`unlock`](Self::unlock), which also leaves the queue.
+    async fn lock(&self, claim: &Claim) -> Result<Grant>;
+
+    /// Releases the lock, or leaves the queue for it.
+    ///
+    /// # Errors
+    /// After any error the lock may still be held; the call may be repeated.
+    async fn unlock(&self, claim: &Claim) -> Result<Unlocked>;
+
+    /// Prolongs many leases with as few requests as the store allows, with one answer for each claim, in their order.
+    ///
+    /// # Errors
+    /// An error is one claim's. It says nothing about the hold: only [`Renewal::NotHeld`] does.
+    async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>>;
+
+    /// What the store says of holds without being asked, from now on. A store that says nothing has a stream without
+    /// items. What is missed costs no safety: renewals tell it too.
+    fn notices(&self) -> BoxStream<'static, Notice> {
+        stream::pending().boxed()
+    }
+
+    /// Who holds the lock, and who waits.
+    async fn inspect(&self, name: &LockName) -> Result<LockStatus>;
+
+    /// The locks that are held or waited for, in the order of their names, a page at a time.
+    async fn list(&self, query: &ListQuery) -> Result<Page>;
+
+    /// Ends a hold by force, whoever's it is, and answers whose it was. The owner learns of it as a loss.
+    async fn evict(&self, name: &LockName) -> Result<Option<Holder>>;
+
+    /// Settings of the store that void a promise.
+    async fn doctor(&self) -> Result<Vec<Finding>>;
+
+    /// Closes connections. Later calls may fail with [`ErrorKind::Closed`](crate::ErrorKind::Closed).
+    async fn close(&self) -> Result<()>;
+}
+
+/// How far a lock of a store reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scope {
+    /// The tasks of one process.
+    Process,
+    /// The processes of one host.
+    Host,
+    /// Every host that reaches the store.
+    Network,
+}
+
+/// What a store can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// The backend's name, as in its URL.
+    pub backend: &'static str,
+    /// How far its locks reach.
+    pub scope: Scope,
+    /// Are claims that ask for it (see [`Claim::fair`]) granted first come, first served?
+    pub fair: bool,
+    /// Is an eviction noticed at once, not only at the next renewal?
+    pub prompt_loss: bool,
+    /// The shortest lease it can give.
+    pub min_lease: Duration,
+    /// How long a request may go without an answer. What takes several times as long and then fails stood in line
+    /// meanwhile, so that the store was there.
+    pub answers_within: Duration,
+}
+
+/// The store granted the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Higher than in any earlier grant of the name.
+    pub token: StoreToken,
+    /// Until when the store cannot grant it to another, unless renewed: rule 5 of the
+    /// [contract](DistributedLock#the-contract). The core takes a margin off it.
+    pub valid_until: Instant,
+}
+
+/// The answer to a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// Still held, until then: see [`Grant::valid_until`].
+    Held {
+        /// Until when.
+        valid_until: Instant,
+    },
+    /// Not held any more. Final.
+    NotHeld,
+}
+
+/// What a store says of holds without being asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notice {
+    /// The owner does not hold its lock any more. Final.
+    NotHeld(OwnerId),
+    /// The connection over which the owner's lease is renewed broke.
+    AtRisk(OwnerId),
+    /// Something happened by which the store may have lost holds, a restart perhaps: the core renews all of them at
+    /// once, and so learns which are gone.
+    Doubt,
+}
+
+/// The answer to a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unlocked {
+    /// It was held until now.
+    Released,
+    /// It was not held any more: what was done under it may have overlapped with another holder.
+    NotHeld,
+}
+
+/// Who holds a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The owner as the store has it.
+    pub owner: OwnerId,
+    /// For how long, by the store's clock. Zero if the store does not tell.
+    pub held_for: Duration,
+    /// How long its lease still runs, by the store's clock.
+    pub remaining: Duration,
+    /// The token of its grant.
+    pub token: StoreToken,
+}
+
+/// A lock as the store sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockStatus {
+    /// The lock.
+    pub name: LockName,
+    /// Who holds it, if anybody does.
+    pub holder: Option<Holder>,
+    /// Who waits for it, the first in line first; empty where the store keeps no line.
+    pub waiters: Vec<OwnerId>,
+}
+
+/// Which locks to list.
+#[derive(Clone, Debug)]
+pub struct ListQuery {
+    /// Only names that begin with this.
+    pub prefix: String,
+    /// Only names after this one.
+    pub after: Option<LockName>,
+    /// At most so many; at least one.
+    pub limit: usize,
+}
+
+impl Default for ListQuery {
+    fn default() -> Self {
+        Self { prefix: String::new(), after: None, limit: 1000 }
+    }
+}
+
+/// Some of the locks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// In the order of their names.
+    pub locks: Vec<LockStatus>,
+    /// If there are more: the [`ListQuery::after`] of the next page.
+    pub next: Option<LockName>,
+}
+
+/// A setting of the store that voids a promise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The setting and its value.
+    pub setting: String,
+    /// What it voids.
+    pub voids: String,
+    /// What to do about it.
+    pub advice: String,
+}

@@ -1,0 +1,154 @@
+//! What can be chosen for an acquisition, checked once.
+
+use std::time::Duration;
+
+use crate::contract::{Capabilities, Error, ErrorKind, Result};
+
+/// The longest lease, hold or wait: long enough for anybody, short enough that no arithmetic overflows.
+pub(crate) const MAX_DURATION: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// What can be chosen for an acquisition. [`Locks`](crate::Locks) has defaults, a [`Mutex`](crate::Mutex) its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LockOptions {
+    /// How long the store keeps the lock for a holder that it does not hear of.
+    pub(crate) lease: Duration,
+    /// How long an acquisition may take in all; `None`: without end.
+    pub(crate) wait: Option<Duration>,
+    /// Never renew: the lock is lost after this time.
+    pub(crate) hold_for: Option<Duration>,
+    /// Renew no longer than this in all.
+    pub(crate) max_hold: Option<Duration>,
+    /// First come, first served across processes.
+    pub(crate) fair: bool,
+    /// How often a grant may be handed over inside the process.
+    pub(crate) hand_overs: u8,
+    /// How long after the store's grant that may go on.
+    pub(crate) hand_over_for: Duration,
+    /// How long a store may be away from whoever waits.
+    pub(crate) outage: Duration,
+}
+
+impl Default for LockOptions {
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_secs(30),
+            wait: None,
+            hold_for: None,
+            max_hold: None,
+            fair: false,
+            // As often as a fencing token can count; time is what other processes feel.
+            hand_overs: u8::MAX,
+            hand_over_for: Duration::from_millis(10),
+            outage: Duration::from_secs(10),
+        }
+    }
+}
+
+impl LockOptions {
+    /// The lease that the store is asked for.
+    pub(crate) fn asked_lease(&self) -> Duration {
+        self.hold_for.unwrap_or(self.lease)
+    }
+
+    /// Can a grant for one of them serve the other as well? A fixed hold has no time to give away.
+    pub(crate) fn can_share(&self, other: &Self) -> bool {
+        let alone = |options: &Self| options.fair || options.hold_for.is_some();
+        !alone(self) && *self == Self { wait: self.wait, outage: self.outage, ..*other }
+    }
+
+    /// # Errors
+    /// [`ErrorKind::Invalid`] naming the option; [`ErrorKind::Unsupported`] where the backend cannot do it.
+    pub(crate) fn check(&self, backend: &Capabilities) -> Result<()> {
+        let named = [
+            ("lease", Some(self.lease)),
+            ("wait", self.wait),
+            ("hold_for", self.hold_for),
+            ("max_hold", self.max_hold),
+            ("hand_over_for", Some(self.hand_over_for)),
+            ("outage", Some(self.outage)),
+        ];
+        for (option, value) in named {
+            let Some(value) = value else { continue };
+            let days = MAX_DURATION.as_secs() / 86_400;
+            if value > MAX_DURATION {
+                return Err(Error::new(ErrorKind::Invalid, format!("{option} is longer than {days} days")));
+            }
+            if !matches!(option, "wait" | "hand_over_for" | "outage") && value < backend.min_lease {
+                return Err(Error::new(
+                    ErrorKind::Invalid,
+                    format!(
+                        "{option} is {value:?}, shorter than {:?}, the shortest of {}",
+                        backend.min_lease, backend.backend
+                    ),
+                ));
+            }
+        }
+        if self.fair && !backend.fair {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "{} is not first come, first served: leave `fair` off or choose another backend",
+                    backend.backend
+                ),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The choices that [`Mutex`](crate::Mutex) and [`LocksBuilder`](crate::LocksBuilder) share, as methods of both.
+macro_rules! setters {
+    () => {
+        /// How long the store keeps the lock for a holder that it does not hear of: the time after which a crashed
+        /// holder's lock is free, and the longest outage that a hold survives. It is renewed at a third.
+        pub fn lease(mut self, lease: Duration) -> Self {
+            self.options.lease = lease;
+            self
+        }
+
+        /// How long an acquisition may take in all: connection, pool and queue. With zero, [`Mutex::lock`] tries once.
+        pub fn wait(mut self, wait: Duration) -> Self {
+            self.options.wait = Some(wait);
+            self
+        }
+
+        /// How long the store may be away from an acquisition that waits: 10 s by default, and never longer than its
+        /// wait. It takes its place in line again, behind those who came meanwhile. With zero, the first failure is an
+        /// error. What does not wait is told each failure.
+        pub fn outage(mut self, outage: Duration) -> Self {
+            self.options.outage = outage;
+            self
+        }
+
+        /// Renew no longer than this in all: then the lock is lost. A bound for sections that hang.
+        pub fn max_hold(mut self, max_hold: Duration) -> Self {
+            self.options.max_hold = Some(max_hold);
+            self
+        }
+
+        /// First come, first served across processes, also where that costs speed: each acquisition stands in the
+        /// store's line itself, and none is handed over inside the process.
+        pub fn fair(mut self, fair: bool) -> Self {
+            self.options.fair = fair;
+            self
+        }
+
+        /// How often a grant of the store may pass from task to task of this process before other processes get their
+        /// turn: at most 255, the default; 0 switches it off.
+        ///
+        /// Only acquisitions with the same options share a grant, and none with [`Mutex::hold_for`].
+        pub fn hand_overs(mut self, times: u8) -> Self {
+            self.options.hand_overs = times;
+            self
+        }
+
+        /// How long after the store's grant it may still be passed on: 10 ms by default. Other processes wait that much
+        /// longer, and one section.
+        pub fn hand_over_for(mut self, time: Duration) -> Self {
+            self.options.hand_over_for = time;
+            self
+        }
+    };
+}
+
+pub(crate) use setters;

@@ -1,0 +1,269 @@
+//! One acquisition, from the call to a guard or an error: it comes to the queue in the process, asks the store if it is
+//! its turn to, goes on while the store is away, and ends in time.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::Instrument;
+use tracing::field::Empty;
+
+use crate::contract::options::LockOptions;
+use crate::contract::{Error, ErrorKind, Instant, LockName, Result};
+use crate::engine::core::{Core, closed, sleep_until};
+use crate::engine::outage::Outage;
+use crate::engine::queue::{Entry, Ticket};
+use crate::engine::request::{Outcome, Permit, Place, Request, Turn};
+use crate::engine::telemetry::Began;
+use crate::engine::{LockGuard, Owner, timing};
+
+/// So often in a row a grant may be over before it is known.
+const TOO_LATE: u32 = 5;
+
+/// What was called.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Lock,
+    TryLock,
+}
+
+impl Verb {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::TryLock => "try_lock",
+        }
+    }
+}
+
+/// What becomes of who came to the queue in the process.
+enum Come {
+    Held(LockGuard),
+    Ask(Option<Permit>),
+    GoOn(Request),
+    Busy,
+    /// Whoever asked for all was told so.
+    Failed(Error, Option<Instant>),
+}
+
+/// What is wanted, how, and until when.
+pub(crate) struct Acquisition<'a> {
+    core: &'a Arc<Core>,
+    name: &'a LockName,
+    options: &'a LockOptions,
+    owner: Option<&'a Owner>,
+    verb: Verb,
+    deadline: Option<Instant>,
+}
+
+impl<'a> Acquisition<'a> {
+    /// Checks everything that needs no store, and sets the time at which the wait is over.
+    pub(crate) fn begin(
+        core: &'a Arc<Core>,
+        name: std::result::Result<&'a LockName, &String>,
+        options: &'a LockOptions,
+        owner: Option<&'a Owner>,
+        verb: Verb,
+    ) -> Result<Self> {
+        core.check_open(verb.name())?;
+        let in_context = |error| core.context(error, verb.name(), name.ok());
+        let known = name.map_err(|wrong| in_context(Error::new(ErrorKind::Invalid, wrong.as_str())))?;
+        options.check(&core.capabilities).map_err(in_context)?;
+        // A wait of zero bounds nothing: one request has to be let through.
+        let wait = options.wait.filter(|wait| !wait.is_zero());
+        let deadline = wait.map(|wait| core.clock.now() + wait);
+        Ok(Self { core, name: known, options, owner, verb, deadline })
+    }
+
+    /// The lock, however it comes.
+    pub(crate) async fn lock(self) -> Result<LockGuard> {
+        let end = || self.core.clock.now() + timing::GRACE;
+        match self.run().await? {
+            Some(guard) => Ok(guard),
+            // Busy, which only the one try of a wait of zero is told.
+            None => Err(self.failed(match self.timed_out(end()).await {
+                unanswered if unanswered.kind() == ErrorKind::Unknown => Error::timeout(Duration::ZERO, None),
+                told => told,
+            })),
+        }
+    }
+
+    /// The lock, or `None` if it is busy.
+    pub(crate) async fn run(&self) -> Result<Option<LockGuard>> {
+        let verb = self.verb.name();
+        let span = tracing::debug_span!("acquire", verb, name = %self.name, owner = Empty, token = Empty);
+        let began = Began::now();
+        let outcome = self.seek().instrument(span.clone()).await;
+        self.core.telemetry.acquired(began, outcome.as_ref().map(Option::as_ref));
+        let guard = outcome?;
+        if let Some(guard) = &guard
+            && !span.is_disabled()
+        {
+            span.record("owner", tracing::field::display(guard.owner()));
+            span.record("token", guard.fencing_token().get());
+            span.in_scope(|| tracing::debug!("granted"));
+        }
+        Ok(guard)
+    }
+
+    async fn seek(&self) -> Result<Option<LockGuard>> {
+        let core = self.core;
+        let (mut outage, mut too_late) = (Outage::default(), 0);
+        // After a failure it goes on with the right that it had.
+        let mut again = None;
+        loop {
+            let came = match again.take() {
+                Some(permit) => Come::Ask(permit),
+                None => self.come().await?,
+            };
+            let began = core.clock.now();
+            let request = match came {
+                Come::Held(guard) => return Ok(Some(guard)),
+                Come::Busy => return Ok(None),
+                Come::Ask(permit) => Ok(self.request(permit)),
+                Come::GoOn(request) if request.is_at_home() => Ok(request),
+                Come::GoOn(request) => Ok(self.request(request.abandon())),
+                Come::Failed(error, since) => Err((error, since)),
+            };
+            let (error, permit) = match request {
+                Ok(request) => match request.answer(self.deadline, self.options, self.owner).await {
+                    Outcome::Granted(guard) => return Ok(Some(guard)),
+                    Outcome::Busy => return Ok(None),
+                    Outcome::TooLate => {
+                        core.check_open(self.verb.name())?;
+                        too_late += 1;
+                        if too_late == TOO_LATE {
+                            return Err(self.failed(self.too_slow()));
+                        }
+                        continue;
+                    }
+                    Outcome::TimedOut(end) => return Err(self.failed(self.timed_out(end).await)),
+                    Outcome::Failed(error, permit) => (error, Some(permit)),
+                },
+                Err((error, since)) => {
+                    outage.heard_of(since);
+                    (error, None)
+                }
+            };
+            let took = core.clock.now().saturating_duration_since(began);
+            let back = permit.is_some() && timing::stood_in_line(took, core.capabilities.answers_within);
+            let pause = outage.pause(&error, back, core.clock.now(), self.options.outage).filter(|_| self.waits());
+            if let Some(pause) = pause
+                && self.pause(pause).await
+            {
+                tracing::debug!(name = %self.name, ?error, "the store is away; the acquisition goes on");
+                again = permit;
+                continue;
+            }
+            core.check_open(self.verb.name())?;
+            if let Some(permit) = permit.flatten() {
+                permit.failed(&error, outage.since());
+            }
+            return Err(self.failed(outage.told(error, core.clock.now())));
+        }
+    }
+
+    /// Comes to the queue in the process, and waits there for its turn.
+    async fn come(&self) -> Result<Come> {
+        let core = self.core;
+        loop {
+            let ticket =
+                Ticket { options: self.options, owner: self.owner, waits: self.waits(), now: core.clock.now() };
+            let place = match core.queue.enter(self.name, ticket) {
+                Entry::Again(lease) => {
+                    if let Some(guard) = LockGuard::new(lease, Arc::clone(core)).taken() {
+                        return Ok(Come::Held(guard));
+                    }
+                    continue;
+                }
+                Entry::Busy => return Ok(Come::Busy),
+                Entry::Ask(permit) => return Ok(Come::Ask(permit)),
+                Entry::Wait(place) => place,
+            };
+            match self.stand_in_line(place).await? {
+                Turn::Held(guard) => {
+                    if let Some(guard) = guard.taken() {
+                        return Ok(Come::Held(guard));
+                    }
+                    // This process was paused. It comes again, with what is left of its wait.
+                }
+                Turn::Ask(permit) => return Ok(Come::Ask(Some(permit))),
+                Turn::GoOn(request) => return Ok(Come::GoOn(request)),
+                Turn::Failed(error, since) => return Ok(Come::Failed(error, since)),
+            }
+        }
+    }
+
+    /// Waits for its turn in the process.
+    async fn stand_in_line(&self, place: Place<'_>) -> Result<Turn> {
+        let core = self.core;
+        let mut turn = pin!(place.turn());
+        loop {
+            let mut stopped = pin!(core.keeper.stopped());
+            // Listened for before it is started, so that no stop falls in between. Its runtime may have been another's,
+            // and somebody has to notice when the hold ends that this waits for.
+            stopped.as_mut().enable();
+            core.keeper.start();
+            tokio::select! {
+                biased;
+                // Sent away without a word: that is a shutdown.
+                turn = &mut turn => return turn.ok_or_else(|| self.failed(closed())),
+                () = sleep_until(&*core.clock, self.deadline) => {
+                    return Err(self.failed(self.timed_out(core.clock.now() + timing::GRACE).await));
+                }
+                () = stopped => {}
+            }
+        }
+    }
+
+    /// Waits for the store to come back. False: there is no time for that.
+    async fn pause(&self, pause: Duration) -> bool {
+        let core = self.core;
+        tokio::select! {
+            biased;
+            () = core.closed.cancelled() => false,
+            () = sleep_until(&*core.clock, self.deadline) => false,
+            () = core.clock.sleep_until(core.clock.now() + pause) => true,
+        }
+    }
+
+    fn request(&self, permit: Option<Permit>) -> Request {
+        Request::begin(self.core, self.core.claim(self.name.clone(), self.options), self.waits(), permit)
+    }
+
+    fn waits(&self) -> bool {
+        self.verb == Verb::Lock && !self.options.wait.is_some_and(|wait| wait.is_zero())
+    }
+
+    fn failed(&self, error: Error) -> Error {
+        self.core.context(error, self.verb.name(), Some(self.name))
+    }
+
+    fn too_slow(&self) -> Error {
+        let lease = humantime::format_duration(self.options.asked_lease());
+        let wrong = format!(
+            "granted {TOO_LATE} times, and each time the lease of {lease} was over before the answer came; take a longer one"
+        );
+        Error::new(ErrorKind::Unavailable, wrong)
+    }
+
+    /// The error at the end of a wait, no later than `end`. It says who holds the lock, if this process does or the
+    /// store answers in time; of a store that is away nobody knows what it did.
+    async fn timed_out(&self, end: Instant) -> Error {
+        let wait = self.options.wait.unwrap_or_default();
+        if let Some(holder) = self.core.queue.holder(self.name) {
+            return Error::timeout(wait, Some(holder));
+        }
+        tokio::select! {
+            biased;
+            answer = self.core.who_holds.ask(&self.core.backend, self.name) => match answer {
+                Ok(holder) => Error::timeout(wait, holder),
+                Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) => {
+                    Error::unanswered(wait, Some(error))
+                }
+                Err(_) => Error::timeout(wait, None),
+            },
+            () = self.core.clock.sleep_until(end) => Error::unanswered(wait, None),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What a holder has in its hands.
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::contract::{Error, ErrorKind, Result, Unlocked};
+use crate::engine::Lease;
+use crate::engine::core::Core;
+use crate::engine::hold::End;
+use crate::engine::queue::Leave;
+use crate::engine::telemetry::Began;
+
+/// A lock that is held. Everything one can ask about the hold is on [`Lease`], to which this derefs.
+///
+/// Dropping the guard hands the release to a background task: it neither blocks nor panics, on any thread, with or
+/// without a runtime. [`LockGuard::unlock`] is better where the answer matters: it says whether the lock was held to
+/// the end. A process that ends right after a drop should await [`Locks::shutdown`](crate::Locks::shutdown), else the
+/// lock is free only when its lease is over.
+#[must_use = "the lock is released when its guard is dropped"]
+pub struct LockGuard {
+    lease: Lease,
+    core: Arc<Core>,
+    phase: Phase,
+    /// A task has it, which was not only sent it.
+    in_hands: bool,
+    began: Began,
+}
+
+/// What there is to give back when it goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// All of it.
+    Held,
+    /// The hold in the store: nobody in the process has it.
+    InStore,
+    /// Nothing.
+    Over,
+}
+
+impl LockGuard {
+    /// One that is to be sent to a task.
+    pub(crate) fn new(lease: Lease, core: Arc<Core>) -> Self {
+        Self { lease, core, phase: Phase::Held, in_hands: false, began: Began::now() }
+    }
+
+    /// One that whoever asked the store has in its hands.
+    pub(crate) fn granted(lease: Lease, core: Arc<Core>) -> Self {
+        Self { lease, core, phase: Phase::Held, in_hands: true, began: Began::now() }
+    }
+
+    /// A task has it in its hands now. `None` if it is over already.
+    pub(crate) fn taken(mut self) -> Option<Self> {
+        let hold = &self.lease.hold;
+        let course = hold.take(self.lease.turn)?;
+        if let Some(course) = course {
+            self.core.keeper.keep(hold, course, hold.now());
+        }
+        self.in_hands = true;
+        Some(self)
+    }
+
+    /// A view of the hold that other tasks can have.
+    pub fn lease(&self) -> Lease {
+        self.lease.clone()
+    }
+
+    /// Runs `section` as long as the lock is held, and drops it at the loss.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the lock was not held to the section's end. What the section did
+    /// before may stand, and may have overlapped with another holder unless the resource checks the fencing token.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the section; the lock stays held by the guard.
+    pub async fn run<F: Future>(&self, section: F) -> Result<F::Output> {
+        if self.lease.is_held() {
+            tokio::select! {
+                biased;
+                () = self.lease.lost() => {}
+                output = section => {
+                    if self.lease.is_held() {
+                        return Ok(output);
+                    }
+                }
+            }
+        }
+        Err(self.core.context(Error::new(ErrorKind::Lost, self.lease.loss()), "run", Some(self.lease.name())))
+    }
+
+    /// Releases the lock. A task of this process that waits for it has it next, without a request to the store; one of
+    /// several guards of an [`Owner`](crate::Owner) leaves it to the others. In both cases the store is not asked: that the
+    /// lock was held until now is what our clock says, and an eviction of which the store has not told is overlooked.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::Lost`] if the lock was not held until now: what was done under it may have overlapped with another
+    ///   holder. An error, and no value that says so, since whoever writes `unlock().await?` would overlook that.
+    /// - Else as the store says. The lock may still be held then; the release is repeated in the background until the
+    ///   store answers or the lease is over.
+    ///
+    /// # Cancel safety
+    /// Dropped at any point, the release is finished in the background.
+    ///
+    /// # If the reply is lost
+    /// That is an error too, and the background repeats the release, which can touch no later holder.
+    pub async fn unlock(mut self) -> Result<()> {
+        let before = match self.leave() {
+            Leave::HandedOver => return Ok(()),
+            Leave::Kept if self.is_held() => return Ok(()),
+            Leave::Kept => return Err(self.lost(self.lease.loss())),
+            Leave::Release(before) => before,
+        };
+        if self.phase == Phase::Over {
+            return Err(self.lost(self.lease.loss()));
+        }
+        self.core.check_process("unlock")?;
+        let answer = self.core.backend.unlock(&self.lease.hold.claim).await;
+        let answer = answer.map_err(|error| self.core.context(error, "unlock", Some(self.lease.name())))?;
+        self.phase = Phase::Over;
+        self.core.released(&self.lease.hold);
+        match (before, answer) {
+            (None, Unlocked::Released) => Ok(()),
+            (None, Unlocked::NotHeld) => Err(self.lost(End::NotHeld.reason())),
+            (Some(before), _) => Err(self.lost(before.reason())),
+        }
+    }
+
+    fn lost(&self, why: &str) -> Error {
+        self.core.context(Error::new(ErrorKind::Lost, why), "unlock", Some(self.lease.name()))
+    }
+
+    /// Leaves the queue in the process. After this it holds nothing there, and perhaps something in the store.
+    fn leave(&mut self) -> Leave {
+        let left = self.core.queue.leave(&self.lease, |lease| Self::new(lease, Arc::clone(&self.core)));
+        let hold = &self.lease.hold;
+        self.core.telemetry.held(self.began);
+        self.phase = match left {
+            Leave::Kept => {
+                if self.in_hands {
+                    hold.put_down(self.lease.turn);
+                }
+                Phase::Over
+            }
+            Leave::HandedOver => {
+                self.core.telemetry.handed_over();
+                // The next turn may be longer than the keeper knows of.
+                if hold.options.max_hold.is_some()
+                    && let now = hold.now()
+                    && let Some(course) = hold.what_next(now)
+                {
+                    self.core.keeper.keep(hold, course, now);
+                }
+                Phase::Over
+            }
+            Leave::Release(Some(End::NotHeld | End::Shutdown)) => {
+                self.core.keeper.forget(hold.id);
+                Phase::Over
+            }
+            // Until the store has answered, a shutdown finds it with the keeper.
+            Leave::Release(_) => Phase::InStore,
+        };
+        left
+    }
+}
+
+impl Deref for LockGuard {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        &self.lease
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        if self.phase == Phase::Held {
+            self.leave();
+        }
+        if self.phase == Phase::InStore {
+            self.core.janitor.release(self.lease.hold.claim.clone());
+            self.core.released(&self.lease.hold);
+        }
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LockGuard({:?})", self.lease)
+    }
+}
