@@ -146,7 +146,7 @@ pub(crate) async fn take(locks: &Locks, name: &str) -> LockGuard {
 
 /// The token of the lock's holder.
 pub(crate) async fn token_in_store(locks: &Locks, name: &str) -> Option<StoreToken> {
-    locks.inspect(name).await.unwrap().holder.map(|holder| holder.token)
+    locks.inspect(name).await.unwrap().into_holder().map(|holder| holder.token)
 }
 
 /// Waits for something that needs no lease's end.

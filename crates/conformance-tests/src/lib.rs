@@ -64,7 +64,7 @@
 //!
 //!     async fn raw_holder(&self, name: &LockName) -> Option<String> {
 //!         // A real one looks into the store by other means than the code under test.
-//!         Some(self.0.inspect(name).await.unwrap().holder?.owner.as_str().to_owned())
+//!         Some(self.0.inspect(name).await.unwrap().into_holder()?.owner.as_str().to_owned())
 //!     }
 //!
 //!     async fn inject(&self, fault: Fault) -> Result<(), NotOffered> {

@@ -161,7 +161,7 @@ async fn follow(locks: &Locks, lease: Duration, held: &mut Option<LockGuard>, or
         Order::Inspect { name } => {
             return Ok(match locks.inspect(&name).await {
                 Ok(status) => Answer::Status {
-                    token: status.holder.map(|holder| FencingToken::new(holder.token).get()),
+                    token: status.holder().map(|holder| FencingToken::new(holder.token).get()),
                     waiters: status.waiters.len(),
                 },
                 Err(error) => Answer::Failed(error.to_string()),

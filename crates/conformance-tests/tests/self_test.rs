@@ -146,7 +146,7 @@ impl Store for BadStore {
     }
 
     async fn raw_holder(&self, name: &LockName) -> Option<String> {
-        self.0.inspect(name).await.unwrap().holder.map(|holder| holder.owner.as_str().to_owned())
+        self.0.inspect(name).await.unwrap().into_holder().map(|holder| holder.owner.as_str().to_owned())
     }
 
     async fn inject(&self, _: conformance_tests::Fault) -> Result<(), NotOffered> {

@@ -7,6 +7,7 @@ mod registry;
 mod servers;
 mod settings;
 mod url;
+mod value;
 
 pub use config::Config;
 pub use factory::{BackendFactory, Target};

@@ -9,8 +9,8 @@ pub(crate) mod options;
 mod token;
 
 pub use backend::{
-    Capabilities, DistributedLock, Finding, Grant, Holder, ListQuery, LockStatus, Notice, Page, Renewal, Scope,
-    Unlocked,
+    Capabilities, DistributedLock, Finding, Grant, Holder, ListQuery, LockStatus, Mode, Notice, Page, Renewal, Scope,
+    Unlocked, Waiter,
 };
 pub use claim::{Claim, OwnerId};
 pub use clock::{Clock, Instant, ManualClock, SystemClock};

@@ -53,7 +53,7 @@ pub use connect::{
 };
 pub use contract::{
     Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Fence, FencingToken, Finding, Grant, Holder,
-    Instant, ListQuery, LockName, LockStatus, ManualClock, Notice, OwnerId, Page, Renewal, Result, Scope, StaleToken,
-    StoreToken, SystemClock, Unlocked,
+    Instant, ListQuery, LockName, LockStatus, ManualClock, Mode, Notice, OwnerId, Page, Renewal, Result, Scope,
+    StaleToken, StoreToken, SystemClock, Unlocked, Waiter,
 };
 pub use engine::{Lease, LeaseState, LockGuard, Owner};

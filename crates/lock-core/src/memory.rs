@@ -70,14 +70,10 @@ impl MemoryLock {
 #[async_trait]
 impl DistributedLock for MemoryLock {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            backend: "memory",
-            scope: Scope::Process,
-            fair: true,
-            prompt_loss: false,
-            min_lease: Duration::from_millis(1),
-            answers_within: Duration::ZERO,
-        }
+        let mut capabilities = Capabilities::new("memory", Scope::Process);
+        capabilities.fair = true;
+        capabilities.min_lease = Duration::from_millis(1);
+        capabilities
     }
 
     fn clock(&self) -> Arc<dyn Clock> {

@@ -67,7 +67,7 @@ impl Store for MemoryStore {
 
     async fn raw_holder(&self, name: &LockName) -> Option<String> {
         let status = self.store.inspect(name).await.unwrap();
-        status.holder.map(|holder| holder.owner.as_str().to_owned())
+        status.into_holder().map(|holder| holder.owner.as_str().to_owned())
     }
 
     async fn inject(&self, fault: Fault) -> Result<(), NotOffered> {

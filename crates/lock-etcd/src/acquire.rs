@@ -213,5 +213,5 @@ fn granted(
 ) -> Result<Option<Grant>> {
     let token = session.base.token(revision)?;
     let valid_until = session.valid_until().min(sent + claim.lease);
-    Ok(place.holds(revision, valid_until).then_some(Grant { token, valid_until }))
+    Ok(place.holds(revision, valid_until).then_some(Grant::new(token, valid_until)))
 }

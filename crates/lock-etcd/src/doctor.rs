@@ -40,19 +40,19 @@ impl Shared {
             };
             match status.await {
                 Ok(status) => found.extend(of_version(endpoint, status.version())),
-                Err(error) => found.push(Finding {
-                    setting: format!("the member {endpoint} does not answer"),
-                    voids: "that the cluster survives the loss of another one".to_owned(),
-                    advice: format!("look whether it runs ({error})"),
-                }),
+                Err(error) => found.push(Finding::new(
+                    format!("the member {endpoint} does not answer"),
+                    "that the cluster survives the loss of another one".to_owned(),
+                    format!("look whether it runs ({error})"),
+                )),
             }
         }
         if self.connection.endpoints.len() == 1 {
-            found.push(Finding {
-                setting: "one member is named".to_owned(),
-                voids: "that locks can be had while it is down".to_owned(),
-                advice: "name all members of the cluster in the URL; three survive the loss of one".to_owned(),
-            });
+            found.push(Finding::new(
+                "one member is named".to_owned(),
+                "that locks can be had while it is down".to_owned(),
+                "name all members of the cluster in the URL; three survive the loss of one".to_owned(),
+            ));
         }
         found.extend(self.strays().await?);
         Ok(found)
@@ -61,11 +61,13 @@ impl Shared {
     /// Keys without a lease, which hold up everybody behind them.
     async fn strays(&self) -> Result<Vec<Finding>> {
         let keys = self.lines().await?.into_values().flatten().filter(|key| key.lease() == 0);
-        let stray = |key: String| Finding {
-            setting: format!("the key {key:?} stands in line for a lock, without a lease"),
-            voids: "that the lock can be had: whoever waits behind it is refused, and other programs wait for ever"
-                .to_owned(),
-            advice: "remove it, with etcdctl del, if nobody needs it".to_owned(),
+        let stray = |key: String| {
+            Finding::new(
+                format!("the key {key:?} stands in line for a lock, without a lease"),
+                "that the lock can be had: whoever waits behind it is refused, and other programs wait for ever"
+                    .to_owned(),
+                "remove it, with etcdctl del, if nobody needs it".to_owned(),
+            )
         };
         Ok(keys.map(|key| stray(text(key.key()))).collect())
     }
@@ -78,11 +80,11 @@ pub(crate) fn of_version(endpoint: &str, version: &str) -> Vec<Finding> {
     let finding = |bug: &Bug| {
         let enough: Vec<_> =
             bug.mended.iter().map(|(major, minor, patch)| format!("{major}.{minor}.{patch}")).collect();
-        Finding {
-            setting: format!("{endpoint} runs etcd {version}"),
-            voids: bug.voids.to_owned(),
-            advice: format!("run {} or later; until then let fencing tokens decide", enough.join(", ")),
-        }
+        Finding::new(
+            format!("{endpoint} runs etcd {version}"),
+            bug.voids.to_owned(),
+            format!("run {} or later; until then let fencing tokens decide", enough.join(", ")),
+        )
     };
     bugs.map(finding).collect()
 }

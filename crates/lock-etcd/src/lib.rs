@@ -128,15 +128,12 @@ impl EtcdLock {
 #[async_trait]
 impl DistributedLock for EtcdLock {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            backend: "etcd",
-            scope: Scope::Network,
-            fair: true,
-            prompt_loss: true,
-            // What servers grant at least that hold elections as etcd does by default.
-            min_lease: Duration::from_secs(2),
-            answers_within: self.shared.connection.timeout,
-        }
+        let mut capabilities = Capabilities::new("etcd", Scope::Network);
+        capabilities.fair = true;
+        capabilities.prompt_loss = true;
+        capabilities.min_lease = Duration::from_secs(2);
+        capabilities.answers_within = self.shared.connection.timeout;
+        capabilities
     }
 
     fn clock(&self) -> Arc<dyn Clock> {

@@ -37,7 +37,7 @@ impl Shared {
             locks.push(self.status(name, &line, &mut leases).await?);
         }
         let next = locks.last().filter(|_| more).map(|lock| lock.name.clone());
-        Ok(Page { locks, next })
+        Ok(Page::new(locks, next))
     }
 
     pub(crate) async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
@@ -103,7 +103,7 @@ impl Shared {
             [] => (None, &[][..]),
             [first, waiters @ ..] => (Some(self.holder(first, leases).await?), waiters),
         };
-        Ok(LockStatus { name, holder, waiters: waiters.iter().map(|key| self.owner(key)).collect() })
+        Ok(LockStatus::new(name, holder, waiters.iter().map(|key| self.owner(key))))
     }
 
     async fn holder(&self, key: &KeyValue, leases: &mut HashMap<i64, Duration>) -> Result<Holder> {
@@ -114,7 +114,7 @@ impl Shared {
         leases.insert(key.lease(), remaining);
         let token = self.token_base_if_any().await?.token(key.create_revision())?;
         // The store keeps no times.
-        Ok(Holder { owner: self.owner(key), held_for: Duration::ZERO, remaining, token })
+        Ok(Holder::new(self.owner(key), token, Duration::ZERO, remaining))
     }
 
     /// Rounded up to a whole second.

@@ -65,7 +65,7 @@ async fn etcdctl_waits_for_us_and_we_wait_for_etcdctl() {
         assert!(key.starts_with(&format!("{place}/")), "{key}");
 
         assert!(locks.mutex(name).try_lock().await.unwrap().is_none());
-        let holder = locks.inspect(name).await.unwrap().holder.unwrap();
+        let holder = locks.inspect(name).await.unwrap().into_holder().unwrap();
         assert_eq!(Some(holder.owner.as_str()), key.rsplit('/').next());
         let waiting = tokio::spawn({
             let mutex = locks.mutex(name);

@@ -80,7 +80,7 @@ pub(crate) fn holder(owner: &str, remaining_ms: i64, grant: &str, now: u64) -> R
     let (token, held_for) =
         grant.map_or((0, Duration::ZERO), |grant| (grant.token, Duration::from_micros(now.saturating_sub(grant.at))));
     let token = StoreToken::new(token)?;
-    Ok(Some(Holder { owner, held_for, remaining: milliseconds(remaining_ms), token }))
+    Ok(Some(Holder::new(owner, token, held_for, milliseconds(remaining_ms))))
 }
 
 /// The owner in a place in line, "client lease owner".

@@ -77,7 +77,7 @@ fn too_old(info: &str) -> bool {
 }
 
 fn finding(setting: String, voids: &str, advice: &str) -> Finding {
-    Finding { setting, voids: voids.to_owned(), advice: advice.to_owned() }
+    Finding::new(setting, voids.to_owned(), advice.to_owned())
 }
 
 /// What `INFO` tells.

@@ -193,11 +193,11 @@ impl RedisLock {
             let now = read(answers.remove(0))?;
             for (name, answer) in names.iter().zip(answers) {
                 let (owner, remaining, grant, places): (String, i64, String, Vec<String>) = read(answer)?;
-                statuses.push(LockStatus {
-                    name: (*name).clone(),
-                    holder: holder(&owner, remaining, &grant, now)?,
-                    waiters: places.iter().map(|place| waiter(place)).collect::<Result<_>>()?,
-                });
+                statuses.push(LockStatus::new(
+                    (*name).clone(),
+                    holder(&owner, remaining, &grant, now)?,
+                    places.iter().map(|place| waiter(place)).collect::<Result<Vec<_>>>()?,
+                ));
             }
         }
         statuses.sort_by(|one, other| one.name.cmp(&other.name));
@@ -239,14 +239,11 @@ impl RedisLock {
 #[async_trait]
 impl DistributedLock for RedisLock {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            backend: "redis",
-            scope: Scope::Network,
-            fair: true,
-            prompt_loss: false,
-            min_lease: Duration::from_millis(10),
-            answers_within: self.client.dialer.timeout,
-        }
+        let mut capabilities = Capabilities::new("redis", Scope::Network);
+        capabilities.fair = true;
+        capabilities.min_lease = Duration::from_millis(10);
+        capabilities.answers_within = self.client.dialer.timeout;
+        capabilities
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
@@ -284,7 +281,7 @@ impl DistributedLock for RedisLock {
                     // sent it. Should that clock have been set, it was granted before we heard of it in any case.
                     let earliest = sent + Duration::from_micros(at - now);
                     let valid_until = earliest.min(arrived) + claim.lease.min(ENDLESS);
-                    return Ok(Grant { token: StoreToken::new(token)?, valid_until });
+                    return Ok(Grant::new(StoreToken::new(token)?, valid_until));
                 }
                 News::Enter => {}
                 News::Failed(kind, why) => return Err(Error::new(kind, why)),
@@ -334,13 +331,13 @@ impl DistributedLock for RedisLock {
         let next = names.last().filter(|_| more).cloned();
         let mut locks = self.status(names).await?;
         // Released since it was found.
-        locks.retain(|lock| lock.holder.is_some() || !lock.waiters.is_empty());
-        Ok(Page { locks, next })
+        locks.retain(|lock| lock.holder().is_some() || !lock.waiters.is_empty());
+        Ok(Page::new(locks, next))
     }
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
         // By owner, so that whoever is named in the answer is the one who lost it, and not the next.
-        while let Some(holder) = self.inspect(name).await?.holder {
+        while let Some(holder) = self.inspect(name).await?.into_holder() {
             if self.release(&self.keys.of(name), holder.owner.as_str(), "").await? == Unlocked::Released {
                 return Ok(Some(holder));
             }
@@ -382,5 +379,5 @@ fn granted(claim: &Claim, sent: Instant, token: StoreToken, left: Option<Duratio
         None => claim.lease.min(ENDLESS),
         Some(left) => left.saturating_sub(ROUNDING).min(claim.lease),
     };
-    Grant { token, valid_until: sent + lease }
+    Grant::new(token, sent + lease)
 }

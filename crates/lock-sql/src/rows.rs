@@ -54,12 +54,7 @@ pub(crate) fn duration(micros: i64) -> Duration {
 
 /// A holder as its row has it, with the microseconds since its grant and until the end of its lease.
 pub(crate) fn holder(owner: &str, held_us: i64, left_us: i64, token: i64) -> Result<Holder> {
-    Ok(Holder {
-        owner: OwnerId::from_store(owner),
-        held_for: duration(held_us),
-        remaining: duration(left_us),
-        token: StoreToken::new(token as u64)?,
-    })
+    Ok(Holder::new(OwnerId::from_store(owner), StoreToken::new(token as u64)?, duration(held_us), duration(left_us)))
 }
 
 /// An error that so many claims share: each gets one of its own with the same words.

@@ -225,7 +225,7 @@ async fn grant(session: &Session, claim: &Claim, token: StoreToken, waited: bool
     let valid_until = session.valid_until(claim.lease);
     let hold = Hold { token, since: session.now(), ends: valid_until, waited };
     session.update(&claim.owner, |claimed| claimed.hold = Some(hold));
-    Ok(Grant { token, valid_until })
+    Ok(Grant::new(token, valid_until))
 }
 
 fn removed() -> Error {

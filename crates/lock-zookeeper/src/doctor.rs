@@ -53,7 +53,7 @@ impl ZookeeperLock {
 }
 
 fn finding(setting: String, voids: &str, advice: &str) -> Finding {
-    Finding { setting, voids: voids.to_owned(), advice: advice.to_owned() }
+    Finding::new(setting, voids.to_owned(), advice.to_owned())
 }
 
 /// What a server answers to a command in four letters.

@@ -162,20 +162,19 @@ async fn confirmed(session: &Session, claim: &Claim) -> Result<Option<Grant>> {
     let Some((folder, own)) = node.rsplit_once('/') else { return Ok(None) };
     let children = session.list_now(folder).await.map_err(of_request)?.unwrap_or_default();
     let first = ahead(&children, own).is_some_and(|ahead| ahead.count == 0);
-    Ok(first.then_some(Grant { token: hold.token, valid_until: hold.ends }))
+    Ok(first.then_some(Grant::new(hold.token, hold.ends)))
 }
 
 #[async_trait]
 impl DistributedLock for ZookeeperLock {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            backend: "zookeeper",
-            scope: Scope::Network,
-            fair: true,
-            prompt_loss: true,
-            min_lease: self.sessions.shortest,
-            answers_within: self.settings.timeout,
-        }
+        let mut capabilities = Capabilities::new("zookeeper", Scope::Network);
+        capabilities.fair = true;
+        capabilities.prompt_loss = true;
+        capabilities.min_lease = self.sessions.shortest;
+        capabilities.max_lease = self.sessions.longest.get().copied();
+        capabilities.answers_within = self.settings.timeout;
+        capabilities
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
@@ -240,7 +239,7 @@ impl DistributedLock for ZookeeperLock {
         loop {
             // By node, so that whoever is named in the answer is the one who lost it, and not the next.
             let seen = self.look(vec![name.clone()]).await?.pop();
-            let Some((holder, node)) = seen.and_then(|seen| Some((seen.status.holder?, seen.node?))) else {
+            let Some((holder, node)) = seen.and_then(|seen| Some((seen.status.into_holder()?, seen.node?))) else {
                 return Ok(None);
             };
             let client = session.connected().await?;

@@ -42,7 +42,7 @@ impl ZookeeperLock {
         for some in found[after..].chunks(AT_ONCE) {
             let seen = Look { lock: self, session: &session }.at(some.to_vec()).await;
             let held = seen.map_err(of_request)?.into_iter().map(|seen| seen.status);
-            page.locks.extend(held.filter(|status| status.holder.is_some()));
+            page.locks.extend(held.filter(|status| status.holder().is_some()));
             if page.locks.len() > limit {
                 page.locks.truncate(limit);
                 page.next = page.locks.last().map(|last| last.name.clone());
@@ -82,12 +82,12 @@ impl Look<'_> {
         let seen = |(name, line): (LockName, Vec<(String, String, Stat)>)| {
             let mut line = line.into_iter();
             let Some((node, owner, stat)) = line.next() else {
-                return Ok(Seen { status: LockStatus { name, holder: None, waiters: Vec::new() }, node: None });
+                return Ok(Seen { status: LockStatus::free(name), node: None });
             };
             let life = lives.get(&stat.ephemeral_owner).and_then(Option::as_ref);
             let holder = self.holder(OwnerId::from_store(&owner), &stat, life, now, base);
-            let waiters = line.map(|(_, owner, _)| OwnerId::from_store(&owner)).collect();
-            Ok(Seen { status: LockStatus { name, holder: Some(holder), waiters }, node: Some(node) })
+            let waiters = line.map(|(_, owner, _)| OwnerId::from_store(&owner));
+            Ok(Seen { status: LockStatus::new(name, Some(holder), waiters), node: Some(node) })
         };
         names.into_iter().zip(lines).map(seen).collect()
     }
@@ -98,12 +98,12 @@ impl Look<'_> {
         // Of our own we know better.
         if let Some((hold, now)) = self.lock.hold(&owner) {
             let held_for = now.saturating_duration_since(hold.since);
-            return Holder { owner, held_for, remaining: hold.ends.saturating_duration_since(now), token };
+            return Holder::new(owner, token, held_for, hold.ends.saturating_duration_since(now));
         }
         let remaining = life.and_then(|(lasts, written)| {
             Some(Duration::from_millis(lasts.parse().ok()?).saturating_sub(since(written.mtime)))
         });
-        Holder { owner, held_for: since(stat.ctime), remaining: remaining.unwrap_or_default(), token }
+        Holder::new(owner, token, since(stat.ctime), remaining.unwrap_or_default())
     }
 
     async fn children(&self, folders: &[String]) -> Result<Vec<Vec<String>>, ZkError> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use lock_core::{Notice, OwnerId, Result};
@@ -22,6 +22,8 @@ pub(crate) struct Sessions {
     settings: Arc<Settings>,
     /// The shortest session that the servers give, as far as they were asked.
     pub(crate) shortest: Duration,
+    /// The longest, once one was asked for that they do not give.
+    pub(crate) longest: OnceLock<Duration>,
     state: Mutex<State>,
     /// Held by who connects. On this runtime sessions live, and not on that of whoever asks: they end with theirs.
     connecting: tokio::sync::Mutex<Handle>,
@@ -76,7 +78,15 @@ impl Sessions {
         let live = BTreeMap::from([(shortest, Supervised::new(first, notices.clone(), &home))]);
         let state = Mutex::new(State { live, former: Vec::new() });
         let connecting = tokio::sync::Mutex::new(home);
-        Ok(Self { settings, shortest, state, connecting, notices, closed: AtomicBool::new(false) })
+        Ok(Self {
+            settings,
+            shortest,
+            longest: OnceLock::new(),
+            state,
+            connecting,
+            notices,
+            closed: AtomicBool::new(false),
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -116,7 +126,8 @@ impl Sessions {
         };
         // Milliseconds is what they count in.
         if session.lasts.as_millis() < lease.as_millis() {
-            return Err(error::too_long(lease, session.lasts));
+            let longest = *self.longest.get_or_init(|| session.lasts);
+            return Err(error::too_long(lease, longest));
         }
         let made = Supervised::new(session, self.notices.clone(), &home);
         let session = Arc::clone(&made.session);

@@ -63,14 +63,12 @@ fn layers(settings: &Settings, label: Option<String>) -> Result<Vec<(Config, Str
         Err(error) => Err(Failure::config(&error)),
     };
     if let Some(label) = label {
-        // JSON writes a string without control characters as TOML does.
-        let text = serde_json::Value::String(label).to_string();
-        add(Config::from_toml(&format!("label = {text}")), "the command's name".to_owned())?;
+        add(Ok(Config::default().label(label)), "the command's name".to_owned())?;
     }
     if let Some(file) = settings.config.clone().or_else(|| own_file().filter(|file| file.exists())) {
         add(Config::from_file(&file), format!("the config file {}", file.display()))?;
     }
-    add(Config::from_env(environment()?), "the environment".to_owned())?;
+    add(Config::from_env(env::vars_os()), "the environment".to_owned())?;
     if let Some(url) = &settings.url {
         add(Config::from_url(url), "--url".to_owned())?;
     }
@@ -82,14 +80,4 @@ fn own_file() -> Option<PathBuf> {
     let absolute = |variable| env::var_os(variable).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
     let folder = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))?;
     Some(folder.join("oarlock/config.toml"))
-}
-
-fn environment() -> Result<Vec<(String, String)>, Failure> {
-    let ours = env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value)));
-    ours.filter(|(key, _)| key.starts_with("OARLOCK_"))
-        .map(|(key, value)| match value.into_string() {
-            Ok(value) => Ok((key, value)),
-            Err(_) => Err(Failure::new(CONFIG, format!("the environment: {key} is not UTF-8"))),
-        })
-        .collect()
 }

@@ -17,7 +17,7 @@ pub(crate) async fn evict(args: &EvictArgs, locks: &Locks) -> Result<u8, Failure
         if !io::stdin().is_terminal() {
             return Err(Failure::new(USAGE, "evict asks first, and this is not a terminal: say --yes"));
         }
-        let Some(holder) = locks.inspect(&args.name).await?.holder else { return answer(args, None, locks) };
+        let Some(holder) = locks.inspect(&args.name).await?.into_holder() else { return answer(args, None, locks) };
         if !confirmed(&args.name, &holder)? {
             return Err(Failure::new(CONFLICT, format!("{:?} was left alone", args.name)));
         }
@@ -28,7 +28,7 @@ pub(crate) async fn evict(args: &EvictArgs, locks: &Locks) -> Result<u8, Failure
 
 /// Ends this holder's hold. Whoever was asked about it answered for that holder, not for one who came next meanwhile.
 pub(crate) async fn end(name: &str, holder: &Holder, locks: &Locks) -> Result<Option<Holder>, Failure> {
-    let now = locks.inspect(name).await?.holder;
+    let now = locks.inspect(name).await?.into_holder();
     if now.is_some_and(|now| now.owner != holder.owner) {
         return Err(Failure::new(CONFLICT, format!("{name:?} has another holder by now: look again")));
     }

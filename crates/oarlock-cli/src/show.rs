@@ -14,12 +14,12 @@ pub(crate) async fn inspect(args: &InspectArgs, locks: &Locks) -> Result<u8, Fai
     let status = locks.inspect(&args.name).await?;
     if args.json {
         print_json(&LockView::of(&status))?;
-    } else if status.holder.is_none() && status.waiters.is_empty() {
+    } else if status.holder().is_none() && status.waiters.is_empty() {
         print("free\n")?;
     } else {
         let mut text = table(std::slice::from_ref(&status));
         for (place, waiter) in status.waiters.iter().enumerate() {
-            text.push_str(&format!("waiting {}: {}\n", place + 1, clean(&waiter.to_string())));
+            text.push_str(&format!("waiting {}: {}\n", place + 1, clean(&waiter.owner.to_string())));
         }
         print(&text)?;
     }
@@ -38,7 +38,7 @@ pub(crate) async fn list(args: &ListArgs, locks: &Locks) -> Result<u8, Failure> 
 
 /// All that are held or waited for under a prefix.
 pub(crate) async fn all(prefix: &str, locks: &Locks) -> oarlock::Result<Vec<LockStatus>> {
-    let mut query = ListQuery { prefix: prefix.to_owned(), ..ListQuery::default() };
+    let mut query = ListQuery::new(prefix);
     let mut found = Vec::new();
     loop {
         let page = locks.list(&query).await?;
@@ -106,9 +106,9 @@ impl<'a> LockView<'a> {
     fn of(status: &'a LockStatus) -> Self {
         Self {
             name: status.name.as_str(),
-            held: status.holder.is_some(),
-            holder: status.holder.as_ref().map(HolderView::of),
-            waiters: status.waiters.iter().map(OwnerView::of).collect(),
+            held: status.holder().is_some(),
+            holder: status.holder().map(HolderView::of),
+            waiters: status.waiters.iter().map(|waiter| OwnerView::of(&waiter.owner)).collect(),
         }
     }
 }
@@ -152,7 +152,7 @@ pub(crate) fn table_of(locks: &[LockStatus], widest: usize) -> String {
     let mut table = plain_table(&["NAME", "HOLDER", "HOST", "PID", "HELD FOR", "TIME LEFT", "TOKEN", "WAITERS"]);
     for lock in locks {
         let mut row = vec![shortened(&clean(lock.name.as_str()), widest)];
-        row.extend(lock.holder.as_ref().map_or_else(|| ["-"; 6].map(String::from), holder_cells));
+        row.extend(lock.holder().map_or_else(|| ["-"; 6].map(String::from), holder_cells));
         row.push(lock.waiters.len().to_string());
         table.add_row(row);
     }

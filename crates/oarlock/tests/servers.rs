@@ -2,6 +2,10 @@
 #![cfg(all(feature = "postgres", feature = "mysql", feature = "redis", feature = "zookeeper"))]
 
 mod application;
+// The example has a `main`, which is not what is called here.
+#[allow(dead_code)]
+#[path = "../examples/scheduled_job.rs"]
+mod scheduled_job;
 
 use application::works;
 use test_servers::{MariaDbServer, PostgresServer, RedisServer, ZookeeperServers};

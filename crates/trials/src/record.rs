@@ -66,7 +66,7 @@ impl Record {
         let reaches = match offers.scope {
             Scope::Process => "one process",
             Scope::Host => "one host",
-            Scope::Network => "hosts",
+            _ => "hosts",
         };
         Self {
             reaches: reaches.to_owned(),

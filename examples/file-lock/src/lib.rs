@@ -152,7 +152,7 @@ impl FileLock {
 
     fn status(&self, locks: &Locks, name: &LockName, now: Instant) -> Result<LockStatus> {
         let holder = self.hold(locks, name, now)?.map(|hold| hold.holder(now)).transpose()?;
-        Ok(LockStatus { name: name.clone(), holder, waiters: Vec::new() })
+        Ok(LockStatus::new(name.clone(), holder, Vec::<OwnerId>::new()))
     }
 }
 
@@ -162,12 +162,12 @@ impl Hold {
     }
 
     fn holder(&self, now: Instant) -> Result<Holder> {
-        Ok(Holder {
-            owner: OwnerId::from_store(&self.owner),
-            held_for: now.saturating_duration_since(Instant::from_origin(self.since)),
-            remaining: Instant::from_origin(self.until).saturating_duration_since(now),
-            token: StoreToken::new(self.token)?,
-        })
+        Ok(Holder::new(
+            OwnerId::from_store(&self.owner),
+            StoreToken::new(self.token)?,
+            now.saturating_duration_since(Instant::from_origin(self.since)),
+            Instant::from_origin(self.until).saturating_duration_since(now),
+        ))
     }
 }
 
@@ -180,14 +180,10 @@ fn next_token(last: u64) -> u64 {
 #[async_trait]
 impl DistributedLock for FileLock {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            backend: "folder",
-            scope: Scope::Host,
-            fair: false,
-            prompt_loss: false,
-            min_lease: Duration::from_millis(10),
-            answers_within: Duration::from_secs(1),
-        }
+        let mut capabilities = Capabilities::new("folder", Scope::Host);
+        capabilities.min_lease = Duration::from_millis(10);
+        capabilities.answers_within = Duration::from_secs(1);
+        capabilities
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
@@ -210,7 +206,7 @@ impl DistributedLock for FileLock {
             locks.token = locks.token.max(hold.token);
             self.put(locks, &claim.name, &hold)?;
             let valid_until = Instant::from_origin(hold.until).min(sent + claim.lease);
-            Ok(Some(Grant { token, valid_until }))
+            Ok(Some(Grant::new(token, valid_until)))
         })
         .await
     }
@@ -258,13 +254,16 @@ impl DistributedLock for FileLock {
                 let names = locks.held.get(&self.prefix).into_iter().flat_map(BTreeMap::keys);
                 let names = names.filter(|name| name.starts_with(&query.prefix)).flat_map(|name| LockName::new(name));
                 let names = names.filter(|name| query.after.as_ref().is_none_or(|after| name > after));
-                Ok(names.flat_map(|name| self.status(locks, &name, now)).filter(|lock| lock.holder.is_some()).collect())
+                Ok(names
+                    .flat_map(|name| self.status(locks, &name, now))
+                    .filter(|lock| lock.holder().is_some())
+                    .collect())
             })
             .await?;
         let more = held.len() > query.limit.max(1);
         held.truncate(query.limit.max(1));
         let next = held.last().filter(|_| more).map(|last| last.name.clone());
-        Ok(Page { locks: held, next })
+        Ok(Page::new(held, next))
     }
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {

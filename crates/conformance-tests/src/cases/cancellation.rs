@@ -16,7 +16,7 @@ async fn nothing_left(other: &Locks) {
     take(other, "x").await.unlock().await.unwrap();
     until("nothing left", async || {
         let status = other.inspect("x").await.unwrap();
-        status.holder.is_none() && status.waiters.is_empty()
+        status.holder().is_none() && status.waiters.is_empty()
     })
     .await;
 }

@@ -77,8 +77,17 @@ impl Line {
 
     async fn as_the_store_says(&self) {
         let here: Vec<_> = self.waiting.iter().filter(|w| w.task.is_some()).map(|w| w.claim.owner.clone()).collect();
-        until("the line as it should be", async || self.holder.inspect(&name("x")).await.unwrap().waiters == here)
-            .await;
+        until("the line as it should be", async || {
+            self.holder
+                .inspect(&name("x"))
+                .await
+                .unwrap()
+                .waiters
+                .into_iter()
+                .map(|waiter| waiter.owner)
+                .eq(here.iter().cloned())
+        })
+        .await;
     }
 
     /// Lets all have it, and answers in which order they had.

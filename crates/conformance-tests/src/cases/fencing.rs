@@ -49,7 +49,7 @@ pub(crate) async fn token_range(ctx: Ctx) {
             let token = backend.try_lock(&next).await.unwrap().unwrap().token;
             assert!(token.get() > above && token > last, "{token:?} after {last:?}");
             assert!(i64::from(FencingToken::new(token)) > i64::from(FencingToken::new(last)));
-            assert_eq!(backend.inspect(&name("x")).await.unwrap().holder.unwrap().token, token);
+            assert_eq!(backend.inspect(&name("x")).await.unwrap().into_holder().unwrap().token, token);
             last = token;
             backend.unlock(&next).await.unwrap();
         }

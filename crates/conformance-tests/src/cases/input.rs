@@ -98,7 +98,7 @@ pub(crate) async fn lease_zero_and_huge(ctx: Ctx) {
     match soon("the lock", mutex.clone().lease(Duration::from_secs(365 * 86_400)).lock()).await {
         Ok(guard) => {
             assert!(guard.remaining() > LONG);
-            let left = locks.inspect("x").await.unwrap().holder.unwrap().remaining;
+            let left = locks.inspect("x").await.unwrap().into_holder().unwrap().remaining;
             assert!(left > LONG && left <= Duration::from_secs(366 * 86_400));
             guard.unlock().await.unwrap();
         }
@@ -109,8 +109,12 @@ pub(crate) async fn lease_zero_and_huge(ctx: Ctx) {
     for lease in [Duration::ZERO, Duration::from_nanos(1), Duration::MAX] {
         let odd = claim("odd", lease);
         if let Ok(Some(grant)) = backend.try_lock(&odd).await {
-            let left =
-                backend.inspect(&odd.name).await.unwrap().holder.map_or(Duration::ZERO, |holder| holder.remaining);
+            let left = backend
+                .inspect(&odd.name)
+                .await
+                .unwrap()
+                .into_holder()
+                .map_or(Duration::ZERO, |holder| holder.remaining);
             let end = backend.clock().now() + left + Duration::from_millis(1);
             assert!(end >= grant.valid_until || left.is_zero(), "{lease:?}");
         }
@@ -249,7 +253,7 @@ pub(crate) async fn names_as_code(ctx: Ctx) {
         held.push(take(&locks, name).await);
     }
     for name in code {
-        let query = ListQuery { prefix: name.to_owned(), ..ListQuery::default() };
+        let query = ListQuery::new(name);
         let page = locks.list(&query).await.unwrap();
         let found: Vec<_> = page.locks.iter().map(|lock| lock.name.as_str()).collect();
         let mut wanted: Vec<_> = code.into_iter().filter(|other| other.starts_with(name)).collect();

@@ -175,7 +175,7 @@ pub(crate) async fn answer_read_late(ctx: Ctx) {
             let ended = polls(most, asking.as_mut()).await.is_some();
             if !ended {
                 tokio::time::sleep(Duration::from_millis(100)).await;
-                let holder = other.inspect(&held.name).await.unwrap().holder;
+                let holder = other.inspect(&held.name).await.unwrap().into_holder();
                 let done = holder.is_some_and(|holder| !renewed || holder.remaining > LONG / 2);
                 let before = backend.clock().now();
                 tokio::time::sleep(Duration::from_millis(500)).await;
@@ -201,7 +201,7 @@ async fn promised(backend: &dyn DistributedLock, claim: &Claim, renewed: bool) -
     }
     match backend.renew(std::slice::from_ref(claim)).await.pop().unwrap().unwrap() {
         Renewal::Held { valid_until } => valid_until,
-        Renewal::NotHeld => panic!("held"),
+        lost => panic!("{lost:?}"),
     }
 }
 
@@ -210,7 +210,7 @@ async fn promised(backend: &dyn DistributedLock, claim: &Claim, renewed: bool) -
 pub(crate) async fn promise_covered(ctx: Ctx) {
     let backend = ctx.backend().await;
     let covered = async |held: &Claim, promised: Instant| {
-        let left = backend.inspect(&held.name).await.unwrap().holder.unwrap().remaining;
+        let left = backend.inspect(&held.name).await.unwrap().into_holder().unwrap().remaining;
         // The answer may be rounded to a millisecond.
         let end = backend.clock().now() + left + Duration::from_millis(1);
         assert!(promised <= end, "promised {:?} too much", promised.saturating_duration_since(end));
@@ -324,7 +324,7 @@ pub(crate) async fn extend_shorter(ctx: Ctx) {
     held.lease = LONG / 2;
     let valid_until = promised(&*backend, &held, true).await;
     let status = backend.inspect(&held.name).await.unwrap();
-    let left = status.holder.unwrap().remaining + Duration::from_millis(1);
+    let left = status.into_holder().unwrap().remaining + Duration::from_millis(1);
     assert!(backend.clock().now() + left >= valid_until);
     // Shortened, it says so; else it keeps what was promised before.
     assert!(valid_until < granted || backend.clock().now() + left >= granted);
@@ -370,7 +370,7 @@ pub(crate) async fn renew_drops_only(ctx: Ctx) {
 async fn held_in_store(locks: &Locks, guard: &LockGuard) {
     until("the store to agree", async || {
         let status = locks.inspect(guard.name().as_str()).await.unwrap();
-        status.holder.is_some_and(|holder| &holder.owner == guard.owner())
+        status.into_holder().is_some_and(|holder| &holder.owner == guard.owner())
     })
     .await;
 }

@@ -80,7 +80,7 @@ pub(crate) async fn list_pages(ctx: Ctx) {
         held.push(take(&locks, &format!("a/{number:02}")).await);
         held.push(take(&locks, &format!("b/{number:02}")).await);
     }
-    let mut query = ListQuery { prefix: "a/".into(), limit: 10, ..ListQuery::default() };
+    let mut query = ListQuery::new("a/").limit(10);
     let (mut found, mut pages) = (Vec::new(), 0);
     soon("the last page", async {
         loop {

@@ -72,7 +72,7 @@ pub(crate) async fn restarted_while_held(ctx: Ctx) {
         None => {
             assert!(kept, "denied, though nobody holds it");
             assert!(guard.is_held());
-            assert_eq!(answered(|| locks.inspect("x")).await.holder.unwrap().owner, *guard.owner());
+            assert_eq!(answered(|| locks.inspect("x")).await.into_holder().unwrap().owner, *guard.owner());
             guard.unlock().await.unwrap();
         }
         Some(next) => {

@@ -69,7 +69,7 @@ impl Bad {
             Fault::LocalTokens => StoreToken::new(self.tokens.fetch_add(1, Ordering::Relaxed)).unwrap(),
             _ => grant.token,
         };
-        Grant { token, valid_until }
+        Grant::new(token, valid_until)
     }
 }
 
@@ -103,7 +103,7 @@ impl DistributedLock for Bad {
     async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
         let spoiled = |(claim, answer): (&Claim, Result<Renewal>)| match answer? {
             Renewal::Held { valid_until } => Ok(Renewal::Held { valid_until: self.believed(claim, valid_until) }),
-            Renewal::NotHeld => Ok(Renewal::NotHeld),
+            lost => Ok(lost),
         };
         let asked: Vec<_> = claims.iter().map(|claim| self.asked(claim)).collect();
         claims.iter().zip(self.inner.renew(&asked).await).map(spoiled).collect()

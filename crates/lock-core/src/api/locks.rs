@@ -25,14 +25,11 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// The locks of this store, with the defaults: a lease of 30 s (or the shortest the store can give, if that is
-    /// longer), renewed; waits without end; labelled with the program's name.
+    /// The locks of this store, with the defaults: a lease of 30 s (or what the store can give that is nearest to that),
+    /// renewed; waits without end; labelled with the program's name.
     pub fn new(backend: Arc<dyn DistributedLock>) -> Self {
         let identity = Identity::new(&Identity::default_label()).expect("the default label is a label");
-        let shortest = backend.capabilities().min_lease;
-        let options = LockOptions::default();
-        let options = LockOptions { lease: options.lease.max(shortest), ..options };
-        Self::assemble(backend, identity, options)
+        Self::assemble(backend, identity, LockOptions::default())
     }
 
     /// The locks of this store, with other defaults.
@@ -41,6 +38,7 @@ impl Locks {
     }
 
     fn assemble(backend: Arc<dyn DistributedLock>, identity: Identity, options: LockOptions) -> Self {
+        let options = options.no_shorter_than(backend.capabilities().min_lease);
         Self { core: Arc::new(Core::new(backend, identity)), options }
     }
 
@@ -60,7 +58,7 @@ impl Locks {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
     /// # let locks = lock_core::Locks::new(std::sync::Arc::new(lock_core::memory::MemoryLock::new()));
-    /// let sent = locks.with("invoices/2026-11", async |lease| lease.fencing_token().get() > 0).await?;
+    /// let sent = locks.run("invoices/2026-11", async |lease| lease.fencing_token().get() > 0).await?;
     /// assert!(sent);
     /// # Ok(()) }
     /// ```
@@ -70,7 +68,7 @@ impl Locks {
     ///
     /// # Cancel safety
     /// As [`Mutex::run`].
-    pub async fn with<T>(&self, name: &str, section: impl AsyncFnOnce(Lease) -> T) -> Result<T> {
+    pub async fn run<T>(&self, name: &str, section: impl AsyncFnOnce(Lease) -> T) -> Result<T> {
         self.mutex(name).run(section).await
     }
 
@@ -193,7 +191,8 @@ impl LocksBuilder {
     /// [`ErrorKind::Invalid`] naming the option that is out of bounds; [`ErrorKind::Unsupported`] where the store
     /// cannot do it.
     pub fn build(self) -> Result<Locks> {
-        self.options.check(&self.backend.capabilities())?;
+        let capabilities = self.backend.capabilities();
+        self.options.no_shorter_than(capabilities.min_lease).check(&capabilities)?;
         let identity = Identity::new(&self.label.unwrap_or_else(Identity::default_label))?;
         Ok(Locks::assemble(self.backend, identity, self.options))
     }

@@ -14,13 +14,15 @@
 //! ```
 
 use std::ffi::OsStr;
-use std::path::Path;
-use std::str::FromStr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::{Deserialize, Deserializer, de};
+
 use crate::connect::factory::Target;
-use crate::connect::settings::{Requirement, SETTINGS, Settings};
+use crate::connect::settings::{Requirement, SETTINGS, Settings, meant};
 use crate::connect::url::{BackendUrl, Params};
+use crate::connect::value::{self, Value};
 use crate::contract::options::LockOptions;
 use crate::contract::{Error, ErrorKind, Result};
 
@@ -30,13 +32,15 @@ const NOT_SETTINGS: [&str; 3] = ["CONFIG", "NAME", "TOKEN"];
 
 /// A URL and settings, each of which may be absent.
 ///
-/// `Debug` shows no secret.
+/// It comes from code, a TOML file, the environment or a part of the application's own configuration (it is
+/// [`Deserialize`]), and one goes on top of another by [`Config::overlay`]. `Debug` shows no secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     url: Option<BackendUrl>,
     lease: Option<Duration>,
-    wait: Option<Duration>,
-    max_hold: Option<Duration>,
+    /// There may be a choice to have none.
+    wait: Option<Option<Duration>>,
+    max_hold: Option<Option<Duration>>,
     fair: Option<bool>,
     hand_overs: Option<u8>,
     hand_over_for: Option<Duration>,
@@ -44,10 +48,24 @@ pub struct Config {
     prefix: Option<String>,
     label: Option<String>,
     require: Vec<Requirement>,
+    password_file: Option<PathBuf>,
     backend: Params,
 }
 
 impl Config {
+    /// What an application takes that has no configuration of its own: the file that `OARLOCK_CONFIG` names, if it names
+    /// one, and the variables of the environment on top.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`], naming the file or the variable that is wrong.
+    pub fn load() -> Result<Self> {
+        let environment = Self::from_env(std::env::vars_os())?;
+        match std::env::var_os("OARLOCK_CONFIG").filter(|file| !file.is_empty()) {
+            Some(file) => Ok(Self::from_file(Path::new(&file))?.overlay(environment)),
+            None => Ok(environment),
+        }
+    }
+
     /// A config with this URL and its parameters.
     ///
     /// # Errors
@@ -66,15 +84,24 @@ impl Config {
             let line = 1 + text[..error.span().map_or(0, |span| span.start)].matches('\n').count();
             Error::new(ErrorKind::Invalid, format!("line {line} is not TOML: {}", error.message()))
         })?;
+        Self::of(table.into_iter().map(|(key, value)| (key, value.into())))
+    }
+
+    /// The settings at the top, the backend's own below `backend`.
+    fn of(settings: impl Iterator<Item = (String, Value)>) -> Result<Self> {
         let mut config = Self::default();
-        for (key, value) in table {
+        for (key, value) in settings {
             match value {
-                toml::Value::Table(own) if key == "backend" => {
+                Value::Table(own) if key == "backend" => {
                     for (key, value) in own {
-                        config.backend.0.insert(key.clone(), plain(&key, value)?);
+                        config.backend.0.insert(key.clone(), value.plain(&key)?);
                     }
                 }
-                value => config.set(&key, &plain(&key, value)?)?,
+                Value::Table(_) => {
+                    let meant = if meant(&key, ["backend"]).is_some() { "; did you mean [backend]?" } else { "" };
+                    return Err(Error::new(ErrorKind::Invalid, format!("there is no section [{key}]{meant}")));
+                }
+                value => config.set(&key, &value.plain(&key)?)?,
             }
         }
         Ok(config)
@@ -85,16 +112,13 @@ impl Config {
     /// # Errors
     /// [`ErrorKind::Invalid`], naming the file, also if it cannot be read.
     pub fn from_file(path: &Path) -> Result<Self> {
-        let in_file = |error: Box<dyn std::error::Error + Send + Sync>| {
-            let message = format!("the config file {}: {error}", path.display());
-            Error::new(ErrorKind::Invalid, message).with_source(error)
-        };
-        let text = std::fs::read_to_string(path).map_err(|error| in_file(error.into()))?;
-        Self::from_toml(&text).map_err(|error| in_file(error.into()))
+        let wrong = |what: &str| Error::new(ErrorKind::Invalid, format!("the config file {}: {what}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(&error.to_string()).with_source(error))?;
+        Self::from_toml(&text).map_err(|error| wrong(error.message()))
     }
 
     /// Takes the settings out of an environment, as [`std::env::vars_os`] gives it: `OARLOCK_URL`, `OARLOCK_LEASE` and
-    /// so on. (`std::env::vars` panics where any variable is no text.)
+    /// so on, the backend's own as `OARLOCK_BACKEND_TIMEOUT`. (`std::env::vars` panics where any variable is no text.)
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`], naming the variable that is unknown or wrong.
@@ -110,7 +134,12 @@ impl Config {
             let Some(value) = value.to_str() else {
                 return Err(Error::new(ErrorKind::Invalid, format!("{variable} in the environment is not UTF-8")));
             };
-            config.set(&key.to_ascii_lowercase(), value).map_err(|error| {
+            let key = key.to_ascii_lowercase();
+            if let Some(own) = key.strip_prefix("backend_") {
+                config.backend.0.insert(own.to_owned(), value.to_owned());
+                continue;
+            }
+            config.set(&key, value).map_err(|error| {
                 Error::new(ErrorKind::Invalid, format!("{variable} in the environment: {}", error.message()))
             })?;
         }
@@ -120,7 +149,8 @@ impl Config {
     /// This config with what another sets on top. Another URL takes the settings of the former backend away.
     #[must_use]
     pub fn overlay(self, over: Self) -> Self {
-        let mut backend = if over.url.is_some() { Params::default() } else { self.backend };
+        let elsewhere = over.url.is_some();
+        let mut backend = if elsewhere { Params::default() } else { self.backend };
         backend.0.extend(over.backend.0);
         Self {
             url: over.url.or(self.url),
@@ -134,6 +164,7 @@ impl Config {
             prefix: over.prefix.or(self.prefix),
             label: over.label.or(self.label),
             require: if over.require.is_empty() { self.require } else { over.require },
+            password_file: over.password_file.or(self.password_file.filter(|_| !elsewhere)),
             backend,
         }
     }
@@ -143,26 +174,90 @@ impl Config {
         self.url.as_ref()
     }
 
+    /// The lease, see [`LocksBuilder::lease`](crate::LocksBuilder::lease).
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// The wait; `None` for one without end. See [`LocksBuilder::wait`](crate::LocksBuilder::wait).
+    #[must_use]
+    pub fn wait(mut self, wait: impl Into<Option<Duration>>) -> Self {
+        self.wait = Some(wait.into());
+        self
+    }
+
+    /// The longest hold; `None` for any. See [`LocksBuilder::max_hold`](crate::LocksBuilder::max_hold).
+    #[must_use]
+    pub fn max_hold(mut self, max_hold: impl Into<Option<Duration>>) -> Self {
+        self.max_hold = Some(max_hold.into());
+        self
+    }
+
+    /// First come, first served across processes, see [`LocksBuilder::fair`](crate::LocksBuilder::fair).
+    #[must_use]
+    pub fn fair(mut self, fair: bool) -> Self {
+        self.fair = Some(fair);
+        self
+    }
+
+    /// How long a store may be away, see [`LocksBuilder::outage`](crate::LocksBuilder::outage).
+    #[must_use]
+    pub fn outage(mut self, outage: Duration) -> Self {
+        self.outage = Some(outage);
+        self
+    }
+
+    /// The prefix under which the store keeps the locks: the same name under another prefix is another lock.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = Some(prefix.into());
+        self
+    }
+
+    /// How the application calls itself, see [`LocksBuilder::label`](crate::LocksBuilder::label).
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// What the backend has to be able to do besides.
+    #[must_use]
+    pub fn require(mut self, requirement: Requirement) -> Self {
+        self.require.push(requirement);
+        self
+    }
+
+    /// Any setting by its name, with the value as it stands in a URL.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`], naming the setting that is wrong or unknown. One of the backend's own is checked when it
+    /// connects.
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
         match key {
             "url" => self.url = Some(value.parse()?),
-            "lease" => self.lease = Some(duration(key, value)?),
-            "wait" => self.wait = Some(duration(key, value)?),
-            "max_hold" => self.max_hold = Some(duration(key, value)?),
-            "fair" => self.fair = Some(parsed(key, value)?),
-            "hand_overs" => self.hand_overs = Some(parsed(key, value)?),
-            "hand_over_for" => self.hand_over_for = Some(duration(key, value)?),
-            "outage" => self.outage = Some(duration(key, value)?),
+            "lease" => self.lease = Some(value::duration(key, value)?),
+            "wait" => self.wait = Some(value::duration_or_none(key, value)?),
+            "max_hold" => self.max_hold = Some(value::duration_or_none(key, value)?),
+            "fair" => self.fair = Some(value::truth(key, value)?),
+            "hand_overs" => self.hand_overs = Some(value::small(key, value)?),
+            "hand_over_for" => self.hand_over_for = Some(value::duration(key, value)?),
+            "outage" => self.outage = Some(value::duration(key, value)?),
             "prefix" => self.prefix = Some(value.to_owned()),
             "label" => self.label = Some(value.to_owned()),
+            "password_file" => self.password_file = Some(value.into()),
             "require" => {
                 let wanted = value.split(',').map(str::trim).filter(|want| !want.is_empty());
                 self.require = wanted.map(str::parse).collect::<Result<_>>()?;
             }
             _ => {
                 let known = SETTINGS.join(", ");
+                let hint =
+                    meant(key, SETTINGS).map(|meant| format!("; did you mean {meant}?")).unwrap_or(":".to_owned());
                 let message = format!(
-                    "there is no setting {key:?}: there are url, {known}; a backend's own stand under [backend] or in the URL"
+                    "there is no setting {key:?}{hint} there are url, {known}; a backend's own stand under [backend] or in the URL"
                 );
                 return Err(Error::new(ErrorKind::Invalid, message));
             }
@@ -180,12 +275,17 @@ impl Config {
                 self.backend.0.insert(key.clone(), value.clone());
             }
         }
+        let url = match &self.password_file {
+            Some(file) => url.with_password(&read_password(file)?)?,
+            None => url,
+        };
         let prefix = self.prefix.unwrap_or_else(|| "oarlock".to_owned());
         if prefix.len() > 128 || prefix.chars().any(char::is_control) {
             let message = "a prefix has at most 128 bytes without control characters";
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        let mut options = LockOptions { wait: self.wait, max_hold: self.max_hold, ..LockOptions::default() };
+        let (wait, max_hold) = (self.wait.flatten(), self.max_hold.flatten());
+        let mut options = LockOptions { wait, max_hold, lease_chosen: self.lease.is_some(), ..LockOptions::default() };
         options.lease = self.lease.unwrap_or(options.lease);
         options.fair = self.fair.unwrap_or(options.fair);
         options.hand_overs = self.hand_overs.unwrap_or(options.hand_overs);
@@ -196,100 +296,23 @@ impl Config {
     }
 }
 
-/// The text of a TOML value that a setting may have.
-fn plain(key: &str, value: toml::Value) -> Result<String> {
-    Ok(match value {
-        toml::Value::String(text) => text,
-        toml::Value::Integer(number) => number.to_string(),
-        toml::Value::Boolean(truth) => truth.to_string(),
-        toml::Value::Array(items) => {
-            let items: Result<Vec<_>> = items.into_iter().map(|item| plain(key, item)).collect();
-            items?.join(",")
-        }
-        _ => return Err(Error::new(ErrorKind::Invalid, format!("{key}: neither a text nor a number nor a list"))),
-    })
+/// The first line, without its end.
+fn read_password(file: &Path) -> Result<String> {
+    let wrong = |what: &str| Error::new(ErrorKind::Invalid, format!("the password file {}: {what}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| wrong(&error.to_string()).with_source(error))?;
+    match text.lines().next() {
+        Some(password) if !password.is_empty() => Ok(password.to_owned()),
+        _ => Err(wrong("its first line is empty")),
+    }
 }
 
-fn parsed<T: FromStr<Err: std::fmt::Display>>(key: &str, value: &str) -> Result<T> {
-    value.parse().map_err(|error| Error::new(ErrorKind::Invalid, format!("{key} = {value:?}: {error}")))
-}
-
-fn duration(key: &str, value: &str) -> Result<Duration> {
-    let wrong = |_| format!("{key} = {value:?} is not a duration such as 30s or 1m 30s");
-    humantime::parse_duration(value).map_err(|error| Error::new(ErrorKind::Invalid, wrong(error)))
+impl<'de> Deserialize<'de> for Config {
+    /// As [`Config::from_toml`] reads it, out of any format: a part of the application's own configuration.
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        let settings = std::collections::BTreeMap::<String, Value>::deserialize(from)?;
+        Self::of(settings.into_iter()).map_err(|error| de::Error::custom(error.message()))
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn env(vars: &[(&str, &str)]) -> Result<Config> {
-        Config::from_env(vars.iter().copied())
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn what_is_no_text_is_an_error_only_in_a_setting() {
-        use std::ffi::OsString;
-        use std::os::unix::ffi::OsStringExt;
-
-        let noise = || OsString::from_vec(vec![0xff]);
-        Config::from_env([(noise(), OsString::from("x")), (OsString::from("LANG"), noise())]).unwrap();
-        let error = Config::from_env([("OARLOCK_LABEL", noise())]).unwrap_err();
-        assert!(error.to_string().contains("OARLOCK_LABEL"), "{error}");
-    }
-
-    #[test]
-    fn three_sources_say_the_same() {
-        let toml = "url = 'memory:'\nlease = '5s'\nfair = true\nrequire = ['fair', 'fencing']";
-        let vars = [
-            ("OARLOCK_URL", "memory:"),
-            ("OARLOCK_LEASE", "5s"),
-            ("OARLOCK_FAIR", "true"),
-            ("OARLOCK_REQUIRE", "fair, fencing"),
-            ("OARLOCK_TOKEN", "7"),
-            ("OARLOCK_WAIT", ""),
-            ("HOME", "/"),
-        ];
-        assert_eq!(Config::from_toml(toml).unwrap(), env(&vars).unwrap());
-        let (settings, target) =
-            Config::from_url("memory:?lease=5s&fair=true&require=fair,fencing&own=1").unwrap().into_parts().unwrap();
-        assert_eq!(settings.options.lease, Duration::from_secs(5));
-        assert!(settings.options.fair && settings.require.len() == 2);
-        assert_eq!(target.params.0.len(), 1);
-    }
-
-    #[test]
-    fn what_is_unknown_or_wrong_is_named() {
-        for (toml, named) in [
-            ("leese = '5s'", "leese"),
-            ("lease = 'soon'", "lease"),
-            ("lease = 1.5", "lease"),
-            ("require = ['magic']", "magic"),
-            ("fair = 'perhaps'", "fair"),
-            ("url = 'nothing'", "scheme"),
-            ("= 3", "TOML"),
-        ] {
-            let error = Config::from_toml(toml).unwrap_err();
-            assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains(named), "{toml}: {error}");
-        }
-        let error = env(&[("OARLOCK_LEESE", "5s")]).unwrap_err().to_string();
-        assert!(error.contains("OARLOCK_LEESE"), "{error}");
-    }
-
-    #[test]
-    fn a_line_that_is_wrong_is_named_and_not_quoted() {
-        let error = Config::from_toml("lease = '5s'\nurl = redis://u:hunter2@host\n").unwrap_err();
-        assert!(error.to_string().contains("line 2") && !format!("{error:?}").contains("hunter2"), "{error:?}");
-    }
-
-    #[test]
-    fn the_upper_layer_wins_and_another_url_drops_the_backends_settings() {
-        let below = Config::from_toml("url = 'sqlite:x'\nlease = '5s'\nwait = '1s'\n[backend]\nbusy = '2s'").unwrap();
-        let (settings, target) = below.clone().overlay(env(&[("OARLOCK_LEASE", "7s")]).unwrap()).into_parts().unwrap();
-        assert_eq!((settings.options.lease, settings.options.wait.unwrap().as_secs()), (Duration::from_secs(7), 1));
-        assert_eq!(target.params.0["busy"], "2s");
-        let (_, target) = below.overlay(Config::from_url("memory:").unwrap()).into_parts().unwrap();
-        assert!(target.params.0.is_empty() && target.url.scheme() == "memory");
-    }
-}
+mod tests;

@@ -7,6 +7,7 @@ use crate::api::Locks;
 use crate::connect::config::Config;
 use crate::connect::factory::{BackendFactory, Target};
 use crate::connect::memory::MemoryFactory;
+use crate::connect::settings::meant;
 use crate::contract::{Error, ErrorKind, Result};
 
 /// Maps URL schemes to backends. A value, not a global: each application may have its own.
@@ -84,7 +85,11 @@ impl Registry {
             Some(feature) => format!("the backend {scheme:?} is not built in: switch on the cargo feature {feature:?}"),
             None => {
                 let known: Vec<_> = self.built_in.keys().chain(self.absent.keys()).copied().collect();
-                format!("no backend has the scheme {scheme:?}; there are {}", known.join(", "))
+                {
+                    let meant = meant(scheme, known.iter().copied());
+                    let hint = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or(";".to_owned());
+                    format!("no backend has the scheme {scheme:?}{hint} there are {}", known.join(", "))
+                }
             }
         };
         Error::new(ErrorKind::Unsupported, message)

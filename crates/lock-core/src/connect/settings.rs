@@ -9,8 +9,25 @@ use crate::contract::{Capabilities, DistributedLock, Error, ErrorKind, Result, S
 
 /// The settings that are the same for every backend. Each may stand in a TOML file, behind the `?` of the URL, or in
 /// the environment as `OARLOCK_` and its name in capitals.
-pub(super) const SETTINGS: [&str; 10] =
-    ["lease", "wait", "outage", "max_hold", "fair", "hand_overs", "hand_over_for", "prefix", "label", "require"];
+pub(super) const SETTINGS: [&str; 11] = [
+    "lease",
+    "wait",
+    "outage",
+    "max_hold",
+    "fair",
+    "hand_overs",
+    "hand_over_for",
+    "prefix",
+    "label",
+    "require",
+    "password_file",
+];
+
+/// Which of these was meant by what is none of them, if one is near.
+pub(super) fn meant<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let near = known.into_iter().map(|known| (strsim::damerau_levenshtein(written, known), known));
+    near.min_by_key(|&(distance, _)| distance).filter(|&(distance, _)| distance <= 2).map(|(_, known)| known)
+}
 
 /// What an application needs of its backend: `require = ["fencing", "fair"]` refuses at the start one that cannot do
 /// it.

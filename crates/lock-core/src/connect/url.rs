@@ -5,9 +5,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use percent_encoding::percent_decode_str;
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use url::Url;
 
+use crate::connect::settings::{SETTINGS, meant};
+use crate::connect::value;
 use crate::contract::{Error, ErrorKind, Result};
 
 /// `scheme:rest?key=value&…`: names a backend. `Debug` and `Display` leave out a password and the values of parameters.
@@ -51,6 +53,17 @@ impl BackendUrl {
     pub fn server(&self) -> Result<Url> {
         Url::parse(&format!("{}:{}", self.scheme, self.rest))
             .map_err(|error| invalid(self, "it is not a URL of a server").with_source(error))
+    }
+
+    /// The same, with this password for its user.
+    pub(super) fn with_password(self, password: &str) -> Result<Self> {
+        let place = self.rest.strip_prefix("//").ok_or_else(|| invalid(&self, "it has no place for a password"))?;
+        let (user, place) = place.rsplit_once('@').unwrap_or(("", place));
+        if user.contains(':') {
+            return Err(invalid(&self, "the password is given twice: in the URL and in a file"));
+        }
+        let password = utf8_percent_encode(password, NON_ALPHANUMERIC);
+        Ok(Self { rest: format!("//{user}:{password}@{place}"), ..self })
     }
 
     /// The parameters behind the `?`.
@@ -155,7 +168,8 @@ impl Params {
         T: FromStr<Err: fmt::Display>,
     {
         let Some(value) = self.take(key) else { return Ok(None) };
-        value.parse().map(Some).map_err(|error| Error::new(ErrorKind::Invalid, format!("{key}: {error}")))
+        let told = |error| Error::new(ErrorKind::Invalid, format!("{key}: {value:?}: {error}"));
+        value.parse().map(Some).map_err(told)
     }
 
     /// Takes a duration such as `30s` or `1m 30s` out.
@@ -163,7 +177,7 @@ impl Params {
     /// # Errors
     /// [`ErrorKind::Invalid`], naming the setting, if it does not parse.
     pub fn take_duration(&mut self, key: &str) -> Result<Option<Duration>> {
-        Ok(self.take_parsed::<humantime::Duration>(key)?.map(Into::into))
+        self.take(key).map(|value| value::duration(key, &value)).transpose()
     }
 
     /// Takes two settings out of which neither is of use alone.
@@ -187,12 +201,18 @@ impl Params {
         // What is no name may be the rest of a password with a `?` in it.
         let is_name = key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
         let key = if is_name { key } else { "…" };
-        let mut names = crate::connect::settings::SETTINGS.to_vec();
-        names.extend(known);
-        Err(Error::new(
-            ErrorKind::Invalid,
-            format!("{backend} knows no setting {key:?}; it knows {}", names.join(", ")),
-        ))
+        let own = if known.is_empty() { "none of its own".to_owned() } else { known.join(", ") };
+        let message = if SETTINGS.contains(&key) {
+            format!("{key:?} stands above [backend]; under it {backend} knows {own}")
+        } else {
+            let all = SETTINGS.into_iter().chain(known.iter().copied());
+            let hint = meant(key, all).map(|meant| format!("; did you mean {meant}?")).unwrap_or(";".to_owned());
+            format!(
+                "{backend} knows no setting {key:?}{hint} its own are {own}, those of every backend {}",
+                SETTINGS.join(", ")
+            )
+        };
+        Err(Error::new(ErrorKind::Invalid, message))
     }
 }
 

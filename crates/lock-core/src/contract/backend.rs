@@ -98,6 +98,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
 
 /// How far a lock of a store reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Scope {
     /// The tasks of one process.
     Process,
@@ -107,8 +108,9 @@ pub enum Scope {
     Network,
 }
 
-/// What a store can do.
+/// What a store can do. A backend makes it by [`Capabilities::new`] and sets what it can do besides.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Capabilities {
     /// The backend's name, as in its URL.
     pub backend: &'static str,
@@ -118,15 +120,27 @@ pub struct Capabilities {
     pub fair: bool,
     /// Is an eviction noticed at once, not only at the next renewal?
     pub prompt_loss: bool,
-    /// The shortest lease it can give.
+    /// The shortest lease it can give: a millisecond unless set.
     pub min_lease: Duration,
+    /// The longest lease it can give; `None`: any.
+    pub max_lease: Option<Duration>,
     /// How long a request may go without an answer. What takes several times as long and then fails stood in line
     /// meanwhile, so that the store was there.
     pub answers_within: Duration,
 }
 
+impl Capabilities {
+    /// A store of this name whose locks reach so far, and that can do nothing besides.
+    pub fn new(backend: &'static str, scope: Scope) -> Self {
+        let min_lease = Duration::from_millis(1);
+        let (fair, prompt_loss, max_lease, answers_within) = (false, false, None, Duration::ZERO);
+        Self { backend, scope, fair, prompt_loss, min_lease, max_lease, answers_within }
+    }
+}
+
 /// The store granted the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Grant {
     /// Higher than in any earlier grant of the name.
     pub token: StoreToken,
@@ -135,8 +149,16 @@ pub struct Grant {
     pub valid_until: Instant,
 }
 
+impl Grant {
+    /// A grant with this token, until then.
+    pub fn new(token: StoreToken, valid_until: Instant) -> Self {
+        Self { token, valid_until }
+    }
+}
+
 /// The answer to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Renewal {
     /// Still held, until then: see [`Grant::valid_until`].
     Held {
@@ -162,6 +184,7 @@ pub enum Notice {
 
 /// The answer to a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Unlocked {
     /// It was held until now.
     Released,
@@ -171,6 +194,7 @@ pub enum Unlocked {
 
 /// Who holds a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Holder {
     /// The owner as the store has it.
     pub owner: OwnerId,
@@ -182,36 +206,121 @@ pub struct Holder {
     pub token: StoreToken,
 }
 
+impl Holder {
+    /// This owner, with the token of its grant; for how long it has held the lock, and how long its lease still runs.
+    pub fn new(owner: OwnerId, token: StoreToken, held_for: Duration, remaining: Duration) -> Self {
+        Self { owner, held_for, remaining, token }
+    }
+}
+
+/// How a lock is held or wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Mode {
+    /// By one alone.
+    #[default]
+    Exclusive,
+}
+
+/// Who waits for a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiter {
+    /// The owner as the store has it.
+    pub owner: OwnerId,
+    /// How it wants the lock.
+    pub mode: Mode,
+}
+
+impl From<OwnerId> for Waiter {
+    /// Wants the lock for itself alone.
+    fn from(owner: OwnerId) -> Self {
+        Self { owner, mode: Mode::Exclusive }
+    }
+}
+
 /// A lock as the store sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LockStatus {
     /// The lock.
     pub name: LockName,
-    /// Who holds it, if anybody does.
-    pub holder: Option<Holder>,
+    /// Who holds it, if anybody does: one, as long as there is only [`Mode::Exclusive`].
+    pub holders: Vec<Holder>,
     /// Who waits for it, the first in line first; empty where the store keeps no line.
-    pub waiters: Vec<OwnerId>,
+    pub waiters: Vec<Waiter>,
+}
+
+impl LockStatus {
+    /// A lock that these hold, and for which these wait, the first in line first.
+    pub fn new<W: Into<Waiter>>(
+        name: LockName,
+        holders: impl IntoIterator<Item = Holder>,
+        waiters: impl IntoIterator<Item = W>,
+    ) -> Self {
+        let waiters = waiters.into_iter().map(Into::into).collect();
+        Self { name, holders: holders.into_iter().collect(), waiters }
+    }
+
+    /// Nobody holds it, and nobody waits.
+    pub fn free(name: LockName) -> Self {
+        Self { name, holders: Vec::new(), waiters: Vec::new() }
+    }
+
+    /// The holder, or the first of several.
+    pub fn holder(&self) -> Option<&Holder> {
+        self.holders.first()
+    }
+
+    /// The same, to keep.
+    pub fn into_holder(self) -> Option<Holder> {
+        self.holders.into_iter().next()
+    }
 }
 
 /// Which locks to list.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ListQuery {
     /// Only names that begin with this.
     pub prefix: String,
     /// Only names after this one.
     pub after: Option<LockName>,
-    /// At most so many; at least one.
+    /// At most so many, 1000 unless set; at least one.
     pub limit: usize,
 }
 
+impl ListQuery {
+    /// Those whose names begin so.
+    pub fn new(prefix: impl Into<String>) -> Self {
+        Self { prefix: prefix.into(), after: None, limit: 1000 }
+    }
+
+    /// Only those after this one: the next page, with [`Page::next`].
+    #[must_use]
+    pub fn after(mut self, after: impl Into<Option<LockName>>) -> Self {
+        self.after = after.into();
+        self
+    }
+
+    /// At most so many.
+    #[must_use]
+    pub fn limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+}
+
 impl Default for ListQuery {
+    /// All.
     fn default() -> Self {
-        Self { prefix: String::new(), after: None, limit: 1000 }
+        Self::new("")
     }
 }
 
 /// Some of the locks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Page {
     /// In the order of their names.
     pub locks: Vec<LockStatus>,
@@ -219,8 +328,16 @@ pub struct Page {
     pub next: Option<LockName>,
 }
 
+impl Page {
+    /// These, and from where it goes on.
+    pub fn new(locks: Vec<LockStatus>, next: Option<LockName>) -> Self {
+        Self { locks, next }
+    }
+}
+
 /// A setting of the store that voids a promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Finding {
     /// The setting and its value.
     pub setting: String,
@@ -228,4 +345,11 @@ pub struct Finding {
     pub voids: String,
     /// What to do about it.
     pub advice: String,
+}
+
+impl Finding {
+    /// This setting voids that; do this about it.
+    pub fn new(setting: impl Into<String>, voids: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { setting: setting.into(), voids: voids.into(), advice: advice.into() }
+    }
 }

@@ -12,6 +12,8 @@ pub(crate) const MAX_DURATION: Duration = Duration::from_secs(366 * 24 * 3600);
 pub(crate) struct LockOptions {
     /// How long the store keeps the lock for a holder that it does not hear of.
     pub(crate) lease: Duration,
+    /// Somebody chose it; else it is no longer than the store can give.
+    pub(crate) lease_chosen: bool,
     /// How long an acquisition may take in all; `None`: without end.
     pub(crate) wait: Option<Duration>,
     /// Never renew: the lock is lost after this time.
@@ -32,6 +34,7 @@ impl Default for LockOptions {
     fn default() -> Self {
         Self {
             lease: Duration::from_secs(30),
+            lease_chosen: false,
             wait: None,
             hold_for: None,
             max_hold: None,
@@ -45,9 +48,18 @@ impl Default for LockOptions {
 }
 
 impl LockOptions {
-    /// The lease that the store is asked for.
-    pub(crate) fn asked_lease(&self) -> Duration {
-        self.hold_for.unwrap_or(self.lease)
+    /// The lease that the store is asked for, if it can give no more than that at most.
+    pub(crate) fn asked_lease(&self, longest: Option<Duration>) -> Duration {
+        let longest = longest.filter(|_| !self.lease_chosen).unwrap_or(Duration::MAX);
+        self.hold_for.unwrap_or(self.lease.min(longest))
+    }
+
+    /// The default, if nobody chose a lease, for a store that gives none below that.
+    pub(crate) fn no_shorter_than(mut self, shortest: Duration) -> Self {
+        if !self.lease_chosen {
+            self.lease = self.lease.max(shortest);
+        }
+        self
     }
 
     /// Can a grant for one of them serve the other as well? A fixed hold has no time to give away.
@@ -77,8 +89,10 @@ impl LockOptions {
                 return Err(Error::new(
                     ErrorKind::Invalid,
                     format!(
-                        "{option} is {value:?}, shorter than {:?}, the shortest of {}",
-                        backend.min_lease, backend.backend
+                        "{option} is {}, shorter than {}, the shortest of {}",
+                        humantime::format_duration(value),
+                        humantime::format_duration(backend.min_lease),
+                        backend.backend
                     ),
                 ));
             }
@@ -101,14 +115,18 @@ macro_rules! setters {
     () => {
         /// How long the store keeps the lock for a holder that it does not hear of: the time after which a crashed
         /// holder's lock is free, and the longest outage that a hold survives. It is renewed at a third.
+        ///
+        /// Without a choice it is 30 s, or what comes nearest to that among those that the store gives.
         pub fn lease(mut self, lease: Duration) -> Self {
             self.options.lease = lease;
+            self.options.lease_chosen = true;
             self
         }
 
-        /// How long an acquisition may take in all: connection, pool and queue. With zero, [`Mutex::lock`] tries once.
-        pub fn wait(mut self, wait: Duration) -> Self {
-            self.options.wait = Some(wait);
+        /// How long an acquisition may take in all: connection, pool and queue. With zero, [`Mutex::lock`] tries once;
+        /// with `None` it waits without end, whatever the default is.
+        pub fn wait(mut self, wait: impl Into<Option<Duration>>) -> Self {
+            self.options.wait = wait.into();
             self
         }
 
@@ -120,9 +138,10 @@ macro_rules! setters {
             self
         }
 
-        /// Renew no longer than this in all: then the lock is lost. A bound for sections that hang.
-        pub fn max_hold(mut self, max_hold: Duration) -> Self {
-            self.options.max_hold = Some(max_hold);
+        /// Renew no longer than this in all: then the lock is lost. A bound for sections that hang. With `None` there is
+        /// none, whatever the default is.
+        pub fn max_hold(mut self, max_hold: impl Into<Option<Duration>>) -> Self {
+            self.options.max_hold = max_hold.into();
             self
         }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use serde::{Deserialize, Serialize};
+
 use crate::contract::{Error, ErrorKind, Result};
 
 /// The number by which a store orders the grants of one name: an etcd revision, a ZooKeeper `czxid`, a counter.
@@ -41,7 +43,10 @@ impl StoreToken {
 ///
 /// It is the store's number × 256 plus how often the grant was handed over inside the process, and fits a signed 64-bit
 /// column.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+///
+/// A format that serde knows has it as that number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct FencingToken(u64);
 
 impl FencingToken {

@@ -116,7 +116,7 @@ impl<'a> Acquisition<'a> {
                 Some(permit) => Come::Ask(permit),
                 None => self.come().await?,
             };
-            let began = core.clock.now();
+            let (began, lease) = (core.clock.now(), core.lease(self.options));
             let request = match came {
                 Come::Held(guard) => return Ok(Some(guard)),
                 Come::Busy => return Ok(None),
@@ -145,6 +145,11 @@ impl<'a> Acquisition<'a> {
                     (error, None)
                 }
             };
+            if error.kind() == ErrorKind::Invalid && core.lease(self.options) < lease {
+                // Nobody chose the lease, and now it is known how long one the store gives.
+                again = permit;
+                continue;
+            }
             let took = core.clock.now().saturating_duration_since(began);
             let back = permit.is_some() && timing::stood_in_line(took, core.capabilities.answers_within);
             let pause = outage.pause(&error, back, core.clock.now(), self.options.outage).filter(|_| self.waits());
@@ -240,7 +245,7 @@ impl<'a> Acquisition<'a> {
     }
 
     fn too_slow(&self) -> Error {
-        let lease = humantime::format_duration(self.options.asked_lease());
+        let lease = humantime::format_duration(self.core.lease(self.options));
         let wrong = format!(
             "granted {TOO_LATE} times, and each time the lease of {lease} was over before the answer came; take a longer one"
         );

@@ -68,9 +68,15 @@ impl Core {
 
     /// A claim by a new owner.
     pub(crate) fn claim(&self, name: LockName, options: &LockOptions) -> Claim {
-        let mut claim = Claim::new(name, self.identity.draw(), options.asked_lease());
+        let mut claim = Claim::new(name, self.identity.draw(), self.lease(options));
         claim.fair = options.fair;
         claim
+    }
+
+    /// The lease to ask for. A store may learn how long one it can give only when it is asked for a longer one.
+    pub(crate) fn lease(&self, options: &LockOptions) -> Duration {
+        let longest = if options.lease_chosen { None } else { self.backend.capabilities().max_lease };
+        options.asked_lease(longest)
     }
 
     /// # Errors

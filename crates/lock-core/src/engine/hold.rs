@@ -292,12 +292,12 @@ impl Hold {
     pub(crate) fn holder(&self) -> Option<Holder> {
         let now = self.now();
         let until = self.what_next(now)?.until;
-        Some(Holder {
-            owner: self.claim.owner.clone(),
-            held_for: now.saturating_duration_since(self.since),
-            remaining: until.saturating_duration_since(now),
-            token: self.grant.token,
-        })
+        Some(Holder::new(
+            self.claim.owner.clone(),
+            self.grant.token,
+            now.saturating_duration_since(self.since),
+            until.saturating_duration_since(now),
+        ))
     }
 
     fn course(&self, until: Instant, limit: Option<Instant>) -> Course {

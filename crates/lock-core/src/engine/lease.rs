@@ -9,6 +9,7 @@ use crate::engine::hold::{End, Hold};
 
 /// The three states of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum LeaseState {
     /// The lease runs, and its renewals are on time.
     Held,

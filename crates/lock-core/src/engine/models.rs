@@ -112,7 +112,7 @@ impl World {
     fn hold(&self, token: u64, options: LockOptions) -> Arc<Hold> {
         let now = self.clock.now();
         let claim = Claim::new(name(), OwnerId::from_store("model"), LEASE);
-        let grant = Grant { token: StoreToken::new(token).unwrap(), valid_until: now + LEASE };
+        let grant = Grant::new(StoreToken::new(token).unwrap(), now + LEASE);
         let clock = Arc::new(self.clock.clone());
         let process = Process { clock, telemetry: Telemetry::new("model"), id: None };
         Arc::new(Hold::new(claim, grant, token, options, process, now))

@@ -91,17 +91,17 @@ fn after(token: u64) -> u64 {
 impl Holding {
     fn new(owner: OwnerId, token: u64, lease: Duration, now: Now) -> Self {
         let token = StoreToken::new(token).expect("no process counts that far");
-        let grant = Grant { token, valid_until: now.ours + lease };
+        let grant = Grant::new(token, now.ours + lease);
         Self { owner, grant, since: now.stores, expires: now.stores + lease }
     }
 
     fn holder(&self, now: Now) -> Holder {
-        Holder {
-            owner: self.owner.clone(),
-            held_for: now.stores.saturating_duration_since(self.since),
-            remaining: self.expires.saturating_duration_since(now.stores),
-            token: self.grant.token,
-        }
+        Holder::new(
+            self.owner.clone(),
+            self.grant.token,
+            now.stores.saturating_duration_since(self.since),
+            self.expires.saturating_duration_since(now.stores),
+        )
     }
 }
 
@@ -206,7 +206,7 @@ impl Store {
         let lock = state.settle(name, now);
         let holder = lock.as_ref().and_then(|lock| lock.holding.as_ref()).map(|holding| holding.holder(now));
         let waiters = lock.map_or_else(Vec::new, |lock| lock.line.iter().map(|w| w.owner.clone()).collect());
-        LockStatus { name: name.clone(), holder, waiters }
+        LockStatus::new(name.clone(), holder, waiters)
     }
 
     pub(super) fn list(&self, query: &ListQuery) -> Page {
@@ -216,10 +216,10 @@ impl Store {
             let names = state.locks.range((after, Bound::Unbounded)).map(|(name, _)| name);
             names.filter(|name| name.as_str().starts_with(&query.prefix)).cloned().collect()
         };
-        let mut statuses = names.iter().map(|name| self.inspect(name)).filter(|status| status.holder.is_some());
+        let mut statuses = names.iter().map(|name| self.inspect(name)).filter(|status| status.holder().is_some());
         let locks: Vec<_> = statuses.by_ref().take(query.limit.max(1)).collect();
         let next = statuses.next().and_then(|_| locks.last().map(|last| last.name.clone()));
-        Page { locks, next }
+        Page::new(locks, next)
     }
 
     pub(super) fn evict(&self, name: &LockName) -> Option<Holder> {

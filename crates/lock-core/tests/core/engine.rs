@@ -18,7 +18,7 @@ async fn a_lease_is_renewed_as_long_as_it_is_held() {
         assert_eq!(guard.state(), LeaseState::Held);
     }
     guard.unlock().await.unwrap();
-    assert!(locks.inspect("a").await.unwrap().holder.is_none());
+    assert!(locks.inspect("a").await.unwrap().holder().is_none());
 }
 
 /// However many are held, a store is asked ten times a second at most to prolong leases of 30 s, though an answer that
@@ -302,7 +302,7 @@ fn the_background_tasks_start_again_on_another_runtime() {
     second.block_on(async {
         let _third = locks.mutex("third").lock().await.unwrap();
         settle().await;
-        assert!(locks.inspect("dropped").await.unwrap().holder.is_none());
+        assert!(locks.inspect("dropped").await.unwrap().holder().is_none());
         for _ in 0..10 {
             advance(&clock, LEASE / 3).await;
         }

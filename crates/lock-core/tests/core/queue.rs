@@ -28,7 +28,7 @@ async fn a_released_lock_passes_on_in_order_without_a_request() {
     // The last one has nobody to pass it to.
     store.script().resume();
     held.unlock().await.unwrap();
-    assert!(locks.inspect("a").await.unwrap().holder.is_none());
+    assert!(locks.inspect("a").await.unwrap().holder().is_none());
 }
 
 #[tokio::test]
@@ -125,7 +125,7 @@ async fn who_asks_the_store_leaves_its_place_there_to_the_next() {
     assert_eq!(error.holder().unwrap().owner, *held.owner());
     assert_eq!(locks.inspect("a").await.unwrap().waiters, before);
     held.unlock().await.unwrap();
-    assert_eq!(*granted(patient).await.owner(), before[0]);
+    assert_eq!(*granted(patient).await.owner(), before[0].owner);
     // And with nobody to leave it to, the place is given back.
     let held = other.mutex("a").lock().await.unwrap();
     let asking = waiter(locks.mutex("a")).await;
@@ -190,9 +190,9 @@ async fn an_owner_gets_its_lock_again_until_its_last_guard_goes() {
     assert_eq!(one.fencing_token(), other.fencing_token());
     store.script().resume();
     one.unlock().await.unwrap();
-    assert!(locks.inspect("a").await.unwrap().holder.is_some());
+    assert!(locks.inspect("a").await.unwrap().holder().is_some());
     other.unlock().await.unwrap();
-    assert!(locks.inspect("a").await.unwrap().holder.is_none());
+    assert!(locks.inspect("a").await.unwrap().holder().is_none());
 
     // What was lost is not had again.
     let outer = mutex.lock().await.unwrap();
@@ -225,21 +225,21 @@ async fn a_capped_hold_counts_each_turn_from_its_start() {
 #[tokio::test]
 async fn a_section_is_run_under_the_lock_and_dropped_at_the_loss() {
     let (store, clock, locks) = setup();
-    let lease = locks.with("a", async |lease| lease).await.unwrap();
+    let lease = locks.run("a", async |lease| lease).await.unwrap();
     assert!(!lease.is_held() && lease.fencing_token().get() > 0);
     let section = tokio::spawn({
         let locks = locks.clone();
         async move { locks.mutex("a").run(|_| std::future::pending::<()>()).await }
     });
     settle().await;
-    assert!(locks.inspect("a").await.unwrap().holder.is_some());
+    assert!(locks.inspect("a").await.unwrap().holder().is_some());
     store.script().lose("a");
     clock.advance(LEASE / 3);
     let error = section.await.unwrap().unwrap_err();
     assert_eq!((error.kind(), error.op()), (ErrorKind::Lost, Some("run")));
     assert!(error.to_string().contains("the store says"), "{error}");
     // Lost before its end, and not noticed by then: the release says so.
-    let error = locks.with("a", async |_| store.script().lose("a")).await.unwrap_err();
+    let error = locks.run("a", async |_| store.script().lose("a")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
 }
 

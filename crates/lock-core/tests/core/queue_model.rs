@@ -107,7 +107,10 @@ impl Run {
         assert!(self.holder.as_ref().is_none_or(|guard| guard.is_held()));
         assert!(self.waiting.iter().all(|task| !task.is_finished()), "nobody else has it");
         let in_store = self.locks.inspect("x").await.unwrap();
-        assert_eq!(in_store.holder.map(|holder| holder.owner), self.holder.as_ref().map(|guard| guard.owner().clone()));
+        assert_eq!(
+            in_store.holder().map(|holder| holder.owner.clone()),
+            self.holder.as_ref().map(|guard| guard.owner().clone())
+        );
         assert!(in_store.waiters.is_empty(), "those of one process wait there");
     }
 }

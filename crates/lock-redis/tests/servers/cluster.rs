@@ -30,7 +30,7 @@ async fn names_are_spread_and_found() {
     }
     assert!(one.renew(&claims).await.into_iter().all(|answer| matches!(answer, Ok(Renewal::Held { .. }))));
     let mut found = Vec::new();
-    let mut query = ListQuery { limit: 20, ..ListQuery::default() };
+    let mut query = ListQuery::new("").limit(20);
     loop {
         let page = other.list(&query).await.unwrap();
         found.extend(page.locks.into_iter().map(|lock| lock.name.as_str().to_owned()));
@@ -69,7 +69,7 @@ async fn who_waits_on_several_nodes_is_known_on_each() {
         let third = in_background(&one, &claim(name, "third"));
         until("the third in line", async || raw::<u64>(node, &["ZCARD", &line]).await == 1).await;
         raw::<()>(node, &["DEL", &format!("oarlock:{name}")]).await;
-        let listed = other.list(&ListQuery { prefix: (*name).to_owned(), ..ListQuery::default() }).await.unwrap().locks;
+        let listed = other.list(&ListQuery::new(*name)).await.unwrap().locks;
         assert_eq!(listed.len(), 1, "{listed:?}");
         soon("the look", third).await.unwrap().unwrap();
     }
@@ -197,5 +197,5 @@ async fn what_is_no_cluster_is_refused() {
     for name in NAMES {
         locks.mutex(name).lock().await.unwrap().unlock().await.unwrap();
     }
-    assert!(locks.inspect(LockName::new("x").unwrap().as_str()).await.unwrap().holder.is_none());
+    assert!(locks.inspect(LockName::new("x").unwrap().as_str()).await.unwrap().holder().is_none());
 }

@@ -40,7 +40,7 @@ async fn a_shell_script_with_redis_cli_is_excluded_and_excludes() {
 
     assert_eq!(redis_cli(&server, &["SET", "job", "theirs", "NX", "PX", "60000"]).await, "OK");
     assert!(locks.mutex("job").try_lock().await.unwrap().is_none());
-    let holder = locks.inspect("job").await.unwrap().holder.unwrap();
+    let holder = locks.inspect("job").await.unwrap().into_holder().unwrap();
     assert_eq!(holder.owner.as_str(), "theirs");
     assert!(holder.remaining <= Duration::from_secs(60) && holder.remaining > BOUND);
     let waiting = tokio::spawn({

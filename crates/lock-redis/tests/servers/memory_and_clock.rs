@@ -68,7 +68,7 @@ async fn server_wall_minus_1h() {
     let lock = client(&server).await;
     let remaining = async || {
         let status = lock.inspect(&LockName::new("x").unwrap()).await.unwrap();
-        status.holder.map_or(Duration::ZERO, |holder| holder.remaining)
+        status.into_holder().map_or(Duration::ZERO, |holder| holder.remaining)
     };
     let held = claim("x", "holder");
     let first = lock.try_lock(&held).await.unwrap().unwrap();

@@ -66,10 +66,8 @@ fn findings(settings: &HashMap<String, String>) -> Vec<Finding> {
     SETTINGS
         .iter()
         .filter(|(name, bad, ..)| counts(name) && bad.contains(&set(name)))
-        .map(|(name, _, voids, advice)| Finding {
-            setting: format!("{name}={}", set(name)),
-            voids: (*voids).to_owned(),
-            advice: (*advice).to_owned(),
+        .map(|(name, _, voids, advice)| {
+            Finding::new(format!("{name}={}", set(name)), (*voids).to_owned(), (*advice).to_owned())
         })
         .collect()
 }

@@ -140,7 +140,7 @@ impl MySqlLock {
             return Ok(None);
         }
         let token = StoreToken::new(answer.result.last_insert_id())?;
-        Ok(Some(Grant { token, valid_until: answer.sent + duration(lease) }))
+        Ok(Some(Grant::new(token, answer.sent + duration(lease))))
     }
 
     /// What there is to see of the lock; none if it has no row.
@@ -167,7 +167,7 @@ impl MySqlLock {
         let latest = self.server.clock.now() + duration(micros(claim.lease));
         loop {
             if let Some(grant) = self.grant(claim, key, ticket).await? {
-                return Ok(Ok(Grant { valid_until: grant.valid_until.min(latest), ..grant }));
+                return Ok(Ok(Grant::new(grant.token, grant.valid_until.min(latest))));
             }
             match self.look(claim, key, ticket.unwrap_or(END_OF_LINE)).await? {
                 // The line that there may have been is none.
@@ -220,7 +220,7 @@ impl MySqlLock {
     fn status(&self, row: &MySqlRow, waiters: &mut HashMap<String, Vec<OwnerId>>) -> Result<LockStatus> {
         let key = self.text(row, "name")?.ok_or_else(|| self.foreign())?;
         let name = self.prefix.name(&key).ok_or_else(|| self.foreign())?;
-        Ok(LockStatus { name, holder: self.holder(row)?, waiters: waiters.remove(&key).unwrap_or_default() })
+        Ok(LockStatus::new(name, self.holder(row)?, waiters.remove(&key).unwrap_or_default()))
     }
 
     fn holder(&self, row: &MySqlRow) -> Result<Option<Holder>> {
@@ -256,14 +256,11 @@ impl MySqlLock {
 #[async_trait]
 impl DistributedLock for MySqlLock {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            backend: "mysql",
-            scope: Scope::Network,
-            fair: true,
-            prompt_loss: false,
-            min_lease: Duration::from_millis(10),
-            answers_within: self.server.timeout,
-        }
+        let mut capabilities = Capabilities::new("mysql", Scope::Network);
+        capabilities.fair = true;
+        capabilities.min_lease = Duration::from_millis(10);
+        capabilities.answers_within = self.server.timeout;
+        capabilities
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
@@ -314,7 +311,7 @@ impl DistributedLock for MySqlLock {
         let waiters = self.waiters(&key, &key).await?.remove(&key).unwrap_or_default();
         let answer = self.server.run(&self.statements.inspect, arguments!(key.as_str()), Again::Yes).await?;
         let holder = answer.rows.first().map_or(Ok(None), |row| self.holder(row))?;
-        Ok(LockStatus { name: name.clone(), holder, waiters })
+        Ok(LockStatus::new(name.clone(), holder, waiters))
     }
 
     async fn list(&self, query: &ListQuery) -> Result<Page> {
@@ -331,12 +328,12 @@ impl DistributedLock for MySqlLock {
         let mut waiters = self.waiters(&key(first)?, &key(last)?).await?;
         let locks: Vec<_> = shown.iter().map(|row| self.status(row, &mut waiters)).collect::<Result<_>>()?;
         let next = (answer.rows.len() > limit).then(|| locks.last().map(|last| last.name.clone())).flatten();
-        Ok(Page { locks, next })
+        Ok(Page::new(locks, next))
     }
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
         // By owner, so that whoever is named in the answer is the one who lost it, and not the next.
-        while let Some(holder) = self.inspect(name).await?.holder {
+        while let Some(holder) = self.inspect(name).await?.into_holder() {
             if self.release(name, &holder.owner).await? == Some(Unlocked::Released) {
                 return Ok(Some(holder));
             }

@@ -42,11 +42,8 @@ impl Settings {
                              lock another's";
         const FAILOVER: &str = "exclusion over a failover: the standby that takes over may lack the last grants, and grant \
                                 these locks again";
-        let finding = |setting: String, voids: &str, advice: &str| Finding {
-            setting,
-            voids: voids.to_owned(),
-            advice: advice.to_owned(),
-        };
+        let finding =
+            |setting: String, voids: &str, advice: &str| Finding::new(setting, voids.to_owned(), advice.to_owned());
         let mut found = Vec::new();
         for (name, value) in [("fsync", &self.fsync), ("full_page_writes", &self.full_page_writes)] {
             if value == "off" {

@@ -112,10 +112,10 @@ impl PostgresLock {
         }
         let [token, left_us, now_us, held]: [Option<i64>; 4] = the_row(&answer)?.read(0)?;
         match (token, left_us) {
-            (Some(token), Some(left_us)) => Ok(Acquired::Granted(Grant {
-                token: StoreToken::new(token as u64)?,
-                valid_until: answer.sent + duration(left_us.min(lease_us)),
-            })),
+            (Some(token), Some(left_us)) => Ok(Acquired::Granted(Grant::new(
+                StoreToken::new(token as u64)?,
+                answer.sent + duration(left_us.min(lease_us)),
+            ))),
             (None, Some(left_us)) => Ok(Acquired::Busy {
                 left_us,
                 now_us: now_us.unwrap_or_default(),
@@ -161,7 +161,7 @@ impl PostgresLock {
             None => None,
         };
         let waiters: Vec<String> = row.read("waiters")?;
-        Ok(LockStatus { name, holder, waiters: waiters.iter().map(|owner| OwnerId::from_store(owner)).collect() })
+        Ok(LockStatus::new(name, holder, waiters.iter().map(|owner| OwnerId::from_store(owner))))
     }
 }
 
@@ -173,14 +173,11 @@ fn the_row(answer: &Answer<sqlx::Postgres>) -> Result<&PgRow> {
 #[async_trait]
 impl DistributedLock for PostgresLock {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            backend: "postgres",
-            scope: Scope::Network,
-            fair: true,
-            prompt_loss: false,
-            min_lease: Duration::from_millis(10),
-            answers_within: self.server.timeout,
-        }
+        let mut capabilities = Capabilities::new("postgres", Scope::Network);
+        capabilities.fair = true;
+        capabilities.min_lease = Duration::from_millis(10);
+        capabilities.answers_within = self.server.timeout;
+        capabilities
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
@@ -214,7 +211,7 @@ impl DistributedLock for PostgresLock {
                     // By the server's clock this long after it saw our request, so on ours no sooner than that after we
                     // sent it. Should that clock have been set, it was granted before we heard of it in any case.
                     let valid_until = (sent + duration(at_us - now_us)).min(arrived) + duration(micros(claim.lease));
-                    return Ok(Grant { token: StoreToken::new(token as u64)?, valid_until });
+                    return Ok(Grant::new(StoreToken::new(token as u64)?, valid_until));
                 }
                 News::Enter => {}
                 News::Failed(kind, why) => return Err(Error::new(kind, why)),
@@ -253,12 +250,12 @@ impl DistributedLock for PostgresLock {
         let answer = self.server.run(&self.statements.list, arguments, Again::Yes).await?;
         let locks: Vec<_> = answer.rows.iter().take(limit).map(|row| self.status(row)).collect::<Result<_>>()?;
         let next = (answer.rows.len() > limit).then(|| locks.last().map(|last| last.name.clone())).flatten();
-        Ok(Page { locks, next })
+        Ok(Page::new(locks, next))
     }
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
         // By owner, so that whoever is named in the answer is the one who lost it, and not the next.
-        while let Some(holder) = self.inspect(name).await?.holder {
+        while let Some(holder) = self.inspect(name).await?.into_holder() {
             if self.release(name, &holder.owner, false).await? == Some(Unlocked::Released) {
                 return Ok(Some(holder));
             }

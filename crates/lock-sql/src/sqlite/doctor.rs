@@ -20,10 +20,12 @@ impl SqliteLock {
 }
 
 fn journal_finding(mode: &str) -> Option<Finding> {
-    (mode != "wal").then(|| Finding {
-        setting: format!("journal_mode={mode}"),
-        voids: "a reader can hold up a writer, so that requests fail as busy".to_owned(),
-        advice: "move the file to a local file system that can do shared memory".to_owned(),
+    (mode != "wal").then(|| {
+        Finding::new(
+            format!("journal_mode={mode}"),
+            "a reader can hold up a writer, so that requests fail as busy".to_owned(),
+            "move the file to a local file system that can do shared memory".to_owned(),
+        )
     })
 }
 
@@ -31,12 +33,11 @@ fn journal_finding(mode: &str) -> Option<Finding> {
 fn network_finding(path: &Path) -> Option<Finding> {
     let found = rustix::fs::statfs(path).ok()?.f_type;
     let name = network_file_system(found as u64 & 0xffff_ffff)?;
-    Some(Finding {
-        setting: format!("{} is on {name}", path.display()),
-        voids: "exclusion between hosts: leases go by one host's clock, and the log's index is memory of one host"
-            .to_owned(),
-        advice: "move the file to a local disk; for locks between hosts choose a backend with a server".to_owned(),
-    })
+    Some(Finding::new(
+        format!("{} is on {name}", path.display()),
+        "exclusion between hosts: leases go by one host's clock, and the log's index is memory of one host".to_owned(),
+        "move the file to a local disk; for locks between hosts choose a backend with a server".to_owned(),
+    ))
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -66,10 +67,12 @@ fn rights_findings(path: &Path) -> Vec<Finding> {
     const OTHERS_WRITE: u32 = 0o002;
     let open_to_all = |path: &Path| {
         let mode = fs::metadata(path).ok()?.permissions().mode();
-        (mode & OTHERS_WRITE != 0 && mode & STICKY == 0).then(|| Finding {
-            setting: format!("{} has mode {:04o}", path.display(), mode & 0o7777),
-            voids: "exclusion: every user of the host can change, remove or replace the locks".to_owned(),
-            advice: format!("chmod o-w {}", path.display()),
+        (mode & OTHERS_WRITE != 0 && mode & STICKY == 0).then(|| {
+            Finding::new(
+                format!("{} has mode {:04o}", path.display(), mode & 0o7777),
+                "exclusion: every user of the host can change, remove or replace the locks".to_owned(),
+                format!("chmod o-w {}", path.display()),
+            )
         })
     };
     [Some(path), path.parent()].into_iter().flatten().filter_map(open_to_all).collect()

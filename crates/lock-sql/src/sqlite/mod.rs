@@ -123,7 +123,7 @@ impl SqliteLock {
         let answer = self.store.run(ask).await?;
         let Some(row) = answer.rows.first() else { return Ok(None) };
         let token = StoreToken::new(row.get::<i64, _>("token") as u64)?;
-        Ok(Some(Grant { token, valid_until: answer.sent + duration(lease_us) }))
+        Ok(Some(Grant::new(token, answer.sent + duration(lease_us))))
     }
 
     /// Ends the hold of this owner, and tells the next in line. None: it holds nothing.
@@ -190,7 +190,7 @@ impl SqliteLock {
             None => None,
         };
         let waiters: Vec<String> = serde_json::from_str(row.get("waiters")).map_err(|_| foreign("waiters"))?;
-        Ok(LockStatus { name, holder, waiters: waiters.iter().map(|owner| OwnerId::from_store(owner)).collect() })
+        Ok(LockStatus::new(name, holder, waiters.iter().map(|owner| OwnerId::from_store(owner))))
     }
 
     /// Once in an hour, on opening: deletes what has long been free. If that fails there is only more to delete next
@@ -213,14 +213,11 @@ impl SqliteLock {
 #[async_trait]
 impl DistributedLock for SqliteLock {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            backend: "sqlite",
-            scope: Scope::Host,
-            fair: true,
-            prompt_loss: false,
-            min_lease: Duration::from_millis(10),
-            answers_within: self.store.busy,
-        }
+        let mut capabilities = Capabilities::new("sqlite", Scope::Host);
+        capabilities.fair = true;
+        capabilities.min_lease = Duration::from_millis(10);
+        capabilities.answers_within = self.store.busy;
+        capabilities
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
@@ -272,7 +269,7 @@ impl DistributedLock for SqliteLock {
         let answer = self.run_again(Ask { statement: INSPECT, key: &key, ..Ask::default() }).await?;
         match answer.rows.first() {
             Some(row) => self.status(row),
-            None => Ok(LockStatus { name: name.clone(), holder: None, waiters: Vec::new() }),
+            None => Ok(LockStatus::free(name.clone())),
         }
     }
 
@@ -292,12 +289,12 @@ impl DistributedLock for SqliteLock {
         let answer = self.run_again(ask).await?;
         let locks: Vec<_> = answer.rows.iter().take(limit).map(|row| self.status(row)).collect::<Result<_>>()?;
         let next = (answer.rows.len() > limit).then(|| locks.last().map(|last| last.name.clone())).flatten();
-        Ok(Page { locks, next })
+        Ok(Page::new(locks, next))
     }
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
         // By owner, so that whoever is named in the answer is the one who lost it, and not the next.
-        while let Some(holder) = self.inspect(name).await?.holder {
+        while let Some(holder) = self.inspect(name).await?.into_holder() {
             match self.release(name, &holder.owner).await {
                 Ok(Some(Unlocked::Released)) => return Ok(Some(holder)),
                 Ok(_) | Err(Failure::Replaced) => {}

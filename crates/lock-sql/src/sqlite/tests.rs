@@ -256,7 +256,7 @@ async fn a_hold_of_an_earlier_boot_ends_by_the_wall_clock() {
     taken(&file.open_at(1, Duration::from_secs(900_000), Duration::ZERO).await, &a).await;
     let lock = file.open_at(2, Duration::ZERO, Duration::ZERO).await;
     assert_eq!(lock.try_lock(&b).await.unwrap(), None);
-    let status = lock.inspect(&a.name).await.unwrap().holder.unwrap();
+    let status = lock.inspect(&a.name).await.unwrap().into_holder().unwrap();
     assert!(status.remaining <= SHORT && status.held_for <= SHORT);
     timeout(Duration::from_secs(5), lock.lock(&b)).await.unwrap().unwrap();
     // More left than the lease is long: the wall clock went back since, and nobody may wait for it to catch up.
@@ -305,7 +305,7 @@ async fn what_is_held_can_be_listed_and_evicted() {
     let list = async |prefix: &str, limit| {
         let (mut found, mut pages, mut after) = (Vec::new(), 0, None);
         loop {
-            let query = ListQuery { prefix: prefix.to_owned(), after, limit };
+            let query = ListQuery::new(prefix).after(after).limit(limit);
             let page = lock.list(&query).await.unwrap();
             assert!(page.locks.len() <= limit);
             found.extend(page.locks.iter().map(|status| status.name.to_string()));

@@ -29,9 +29,9 @@ async fn the_servers_disk_is_left_alone() {
     lock.try_lock(&claim("x", "holder")).await.unwrap().unwrap();
     lock.try_lock(&claim("y", "other")).await.unwrap().unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(200), lock.lock(&fair)).await.is_err());
-    assert_eq!(lock.inspect(&LockName::new("x").unwrap()).await.unwrap().waiters, [fair.owner.clone()]);
+    assert_eq!(lock.inspect(&LockName::new("x").unwrap()).await.unwrap().waiters, [fair.owner.clone().into()]);
     let listed = lock.list(&ListQuery::default()).await.unwrap();
-    assert!(listed.locks.len() == 2 && listed.locks.iter().all(|status| status.holder.is_some()), "{listed:?}");
+    assert!(listed.locks.len() == 2 && listed.locks.iter().all(|status| status.holder().is_some()), "{listed:?}");
     for renewed in lock.renew(&[claim("x", "holder"), claim("y", "none")]).await {
         renewed.unwrap();
     }
@@ -140,7 +140,7 @@ async fn db_now_while_waiting() {
     tokio::time::sleep(Duration::from_millis(1200)).await;
     transaction.rollback().await.unwrap();
     let granted = granted(waiting).await;
-    let left = lock.inspect(&LockName::new("x").unwrap()).await.unwrap().holder.unwrap().remaining;
+    let left = lock.inspect(&LockName::new("x").unwrap()).await.unwrap().into_holder().unwrap().remaining;
     assert!(granted.valid_until <= lock.clock().now() + left + Duration::from_millis(1));
     assert!(left > LONG * 9 / 10);
 }
@@ -211,7 +211,7 @@ async fn time_zones_make_no_difference() {
     let other = client(&server).await;
     one.try_lock(&claim("x", "holder")).await.unwrap().unwrap();
     assert!(other.try_lock(&claim("x", "other")).await.unwrap().is_none());
-    let holder = other.inspect(&LockName::new("x").unwrap()).await.unwrap().holder.unwrap();
+    let holder = other.inspect(&LockName::new("x").unwrap()).await.unwrap().into_holder().unwrap();
     assert!(holder.remaining <= LONG && holder.remaining > LONG - BOUND);
 }
 

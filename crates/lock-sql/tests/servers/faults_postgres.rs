@@ -128,7 +128,7 @@ async fn a_grant_whose_notification_was_lost_is_found() {
     until("the second in line", async || in_line(&*one, "x").await == 1).await;
     proxy.hold_s2c();
     one.unlock(&first).await.unwrap();
-    let holder = one.inspect(&first.name).await.unwrap().holder.unwrap();
+    let holder = one.inspect(&first.name).await.unwrap().into_holder().unwrap();
     assert_eq!(holder.owner.as_str(), "second");
     proxy.reset();
     proxy.forward();
@@ -157,7 +157,7 @@ async fn a_row_that_another_transaction_keeps() {
     assert!(lock.try_lock(&claim("y", "other")).await.unwrap().is_some());
     transaction.rollback().await.unwrap();
     let granted = tokio::time::timeout(BOUND, waiting).await.unwrap().unwrap().unwrap().unwrap();
-    let left = lock.inspect(&LockName::new("x").unwrap()).await.unwrap().holder.unwrap().remaining;
+    let left = lock.inspect(&LockName::new("x").unwrap()).await.unwrap().into_holder().unwrap().remaining;
     assert!(granted.valid_until <= lock.clock().now() + left + Duration::from_millis(1));
 
     let mut transaction = other.begin().await.unwrap();

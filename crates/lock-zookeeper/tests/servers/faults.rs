@@ -327,7 +327,7 @@ async fn a_lease_is_as_long_as_the_servers_allow() {
     let locks = Locks::builder(lock).lease(LONG).build().unwrap();
     let error = locks.mutex("x").lock().await.unwrap_err();
     assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("maxSessionTimeout"), "{error}");
-    assert!(locks.inspect("x").await.unwrap().holder.is_none());
+    assert!(locks.inspect("x").await.unwrap().holder().is_none());
     let guard = locks.mutex("x").lease(longest).lock().await.unwrap();
     assert!(tokio::time::timeout(longest * 2, guard.lost()).await.is_err(), "renewed in time");
 }

@@ -111,7 +111,7 @@ async fn excludes_and_is_excluded(servers: &ZookeeperServers, mut peer: Peer) {
     assert_eq!(peer.answer().await, "true");
     assert!(locks.mutex("job").try_lock().await.unwrap().is_none());
     let status = locks.inspect("job").await.unwrap();
-    assert!(status.holder.unwrap().owner.label().is_none() && status.waiters.len() == 1);
+    assert!(status.holder().unwrap().owner.label().is_none() && status.waiters.len() == 1);
     assert!(!waiting.is_finished());
     assert_eq!(peer.ask("release").await, "released");
     let guard = tokio::time::timeout(BOUND, waiting).await.unwrap().unwrap();

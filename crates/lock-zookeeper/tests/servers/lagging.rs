@@ -22,7 +22,7 @@ async fn what_others_did_before_is_seen_there() {
     let (holder, looker) = (connect(&holder).await, connect(&looker).await);
     let name = LockName::new("x").unwrap();
     // Its session is open before it is cut off.
-    assert!(looker.inspect(&name).await.unwrap().holder.is_none());
+    assert!(looker.inspect(&name).await.unwrap().holder().is_none());
     servers.cut(behind);
     let claim = Claim::new(name.clone(), OwnerId::from_store("holder"), LEASE);
     holder.try_lock(&claim).await.unwrap().unwrap();
@@ -33,7 +33,7 @@ async fn what_others_did_before_is_seen_there() {
         servers.heal(behind);
     };
     let ((status, page), ()) = tokio::join!(asked, healed);
-    assert_eq!(status.holder.expect("it is held").owner, claim.owner);
+    assert_eq!(status.into_holder().expect("it is held").owner, claim.owner);
     assert_eq!(page.locks.len(), 1);
     let evicted = told(|| looker.evict(&name)).await;
     assert_eq!(evicted.expect("it was held").owner, claim.owner);

@@ -114,7 +114,7 @@ impl Notes {
             reaches: match scope {
                 Scope::Process => "one process",
                 Scope::Host => "one host",
-                Scope::Network => "every host",
+                _ => "every host",
             }
             .to_owned(),
             fair,

@@ -52,7 +52,7 @@ impl Subject {
                 return Ok(left.into_iter().map(|lock| lock.name.to_string()).collect());
             }
             if started.elapsed() > GRACE {
-                for lock in left.iter().filter(|lock| lock.holder.is_some()) {
+                for lock in left.iter().filter(|lock| lock.holder().is_some()) {
                     self.locks.evict(lock.name.as_str()).await?;
                 }
             }

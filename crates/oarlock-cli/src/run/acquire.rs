@@ -58,7 +58,7 @@ async fn interruption(signals: &mut Signals) -> Signal {
 
 /// Who holds the lock, in a sentence.
 async fn busy(name: &str, locks: &Locks) -> String {
-    match locks.inspect(name).await.ok().and_then(|status| status.holder) {
+    match locks.inspect(name).await.ok().and_then(|status| status.into_holder()) {
         Some(holder) => format!("{name:?} is held by {} for {}", holder.owner, rounded(holder.held_for)),
         None => format!("{name:?} was not free"),
     }

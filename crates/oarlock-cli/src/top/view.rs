@@ -72,7 +72,7 @@ impl View {
     /// Asks whether to end the chosen lock's hold.
     pub(super) fn ask(&mut self) {
         self.message = None;
-        self.question = self.lock().and_then(|lock| Some((lock.name.to_string(), lock.holder.clone()?)));
+        self.question = self.lock().and_then(|lock| Some((lock.name.to_string(), lock.holder()?.clone())));
     }
 
     pub(super) fn asks(&self) -> bool {
@@ -99,7 +99,7 @@ impl View {
 
     /// The screen's lines, as many and as wide as it has at most.
     pub(super) fn lines(&self, width: usize, height: usize) -> Vec<Line> {
-        let held = self.locks.iter().filter(|lock| lock.holder.is_some()).count();
+        let held = self.locks.iter().filter(|lock| lock.holder().is_some()).count();
         let waiting: usize = self.locks.iter().map(|lock| lock.waiters.len()).sum();
         // A long name leaves the other columns their place.
         let widest = width / 3;
@@ -133,7 +133,7 @@ impl View {
         let Some(lock) = self.lock().filter(|lock| !lock.waiters.is_empty()) else { return Vec::new() };
         let mut lines = vec![String::new(), format!("waiting for {}:", lock.name)];
         let numbered = lock.waiters.iter().enumerate().take(WAITERS);
-        lines.extend(numbered.map(|(place, owner)| format!("{:>4}  {owner}", place + 1)));
+        lines.extend(numbered.map(|(place, waiter)| format!("{:>4}  {}", place + 1, waiter.owner)));
         if lock.waiters.len() > WAITERS {
             lines.push(format!("      and {} more", lock.waiters.len() - WAITERS));
         }
@@ -154,8 +154,8 @@ mod tests {
         let owner = |label: &str| OwnerId::from_store(&format!("{label}@host:7#00000000-0000"));
         let (held_for, remaining) = (Duration::from_secs(3), Duration::from_secs(27));
         let token = StoreToken::new(9).unwrap();
-        let holder = Some(Holder { owner: owner("sh"), held_for, remaining, token });
-        LockStatus { name: LockName::new(name).unwrap(), holder, waiters: vec![owner("waiter"); waiters] }
+        let holder = Some(Holder::new(owner("sh"), token, held_for, remaining));
+        LockStatus::new(LockName::new(name).unwrap(), holder, vec![owner("waiter"); waiters])
     }
 
     fn texts(view: &View, width: usize, height: usize) -> Vec<String> {

@@ -1,13 +1,10 @@
 //! The same application on every store: nothing of it but the URL changes.
 
-// The example has a `main`, which is not what is called here.
-#[allow(dead_code)]
-#[path = "../../examples/scheduled_job.rs"]
-mod scheduled_job;
-
 use std::time::Duration;
 
 use oarlock::{Config, ErrorKind};
+
+use crate::scheduled_job;
 
 /// For what needs no lease's end.
 const BOUND: Duration = Duration::from_secs(20);

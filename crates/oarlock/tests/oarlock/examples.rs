@@ -4,13 +4,13 @@
 
 #[path = "../../examples/fenced_record.rs"]
 mod fenced_record;
-#[path = "../../examples/scheduled_job.rs"]
-mod scheduled_job;
 #[path = "../../examples/shared_token.rs"]
 mod shared_token;
 
 use oarlock::Config;
 use tempfile::TempDir;
+
+use crate::scheduled_job;
 
 fn store() -> (TempDir, Config) {
     let dir = TempDir::new().unwrap();

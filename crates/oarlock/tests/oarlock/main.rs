@@ -8,3 +8,8 @@ mod documents;
 mod examples;
 #[cfg(feature = "sqlite")]
 mod stores;
+// The example has a `main`, which is not what is called here.
+#[allow(dead_code)]
+#[cfg(feature = "sqlite")]
+#[path = "../../examples/scheduled_job.rs"]
+mod scheduled_job;

@@ -97,7 +97,7 @@ async fn a_full_disk_is_an_error_and_loses_nothing() {
     let (claim, error) = refused.expect("the file cannot grow for ever");
     assert_eq!(error.kind(), ErrorKind::Refused);
     assert!(error.to_string().contains("full"), "{error}");
-    assert_eq!(file.open().await.inspect(&claim.name).await.unwrap().holder, None);
+    assert_eq!(file.open().await.inspect(&claim.name).await.unwrap().into_holder(), None);
     assert!(matches!(lock.renew(std::slice::from_ref(&held)).await[..], [Ok(Renewal::Held { .. })]));
     assert_eq!(lock.unlock(&held).await.unwrap(), Unlocked::Released);
 }
@@ -142,7 +142,7 @@ async fn a_writer_that_does_not_end_is_an_error() {
         assert!(error.to_string().contains("another process"), "{error}");
     }
     // To read, nobody has to wait for a writer.
-    assert_eq!(lock.inspect(&a.name).await.unwrap().holder, None);
+    assert_eq!(lock.inspect(&a.name).await.unwrap().into_holder(), None);
     writer.close().await.unwrap();
     taken(&lock, &a).await;
 }
