@@ -1,7 +1,8 @@
 //! What stores are put to the proof with, as the developer's commands `cargo xtask torture BACKEND`, `compare`, `bench`,
-//! `guarantees` and `fuzz`.
+//! `guarantees`, `fuzz` and `api`.
 #![forbid(unsafe_code)]
 
+mod api;
 mod bench;
 #[cfg(test)]
 mod cases;
@@ -27,6 +28,8 @@ enum Trial {
     Guarantees(guarantees::Options),
     /// Gives what reads text whatever leads deeper into it.
     Fuzz(fuzz::Options),
+    /// Compares the public interface with its listing.
+    Api(api::Options),
     /// Measures everything that has a bar, and writes the page of it.
     Bench(bench::Options),
 }
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Trial::Compare(options) => compare::run(&options),
         Trial::Guarantees(options) => guarantees::run(&options),
         Trial::Fuzz(options) => fuzz::run(&options),
+        Trial::Api(options) => api::run(&options),
         Trial::Bench(options) => bench::run(&options),
     };
     match done {
