@@ -1,5 +1,9 @@
 //! What several stores need, and none should write twice.
 
+mod errors;
+mod listing;
+mod settings;
 mod token_base;
 
+pub use settings::{check_prefix, check_timeout};
 pub use token_base::TokenBase;

@@ -204,16 +204,16 @@ impl RedisLock {
         Ok(statuses)
     }
 
-    /// The names of all locks with this prefix that are held or waited for, sorted.
-    async fn names(&self, prefix: &str) -> Result<Vec<LockName>> {
-        let pattern = self.keys.pattern(prefix);
+    /// The names of all locks in the list, sorted.
+    async fn names(&self, query: &ListQuery) -> Result<Vec<LockName>> {
+        let pattern = self.keys.pattern(&query.prefix);
         let mut names = Vec::new();
         for server in self.servers.all().await? {
             // Who leaves a line while we look has its lock, which is found after it.
             names.extend(self.scan(&server, keys::LINES, "zset").await?);
             names.extend(self.scan(&server, &pattern, "string").await?);
         }
-        names.retain(|name| name.as_str().starts_with(prefix));
+        names.retain(|name| query.selects(name));
         names.sort_unstable();
         // A scan may find a key twice.
         names.dedup();
@@ -324,14 +324,8 @@ impl DistributedLock for RedisLock {
     }
 
     async fn list(&self, query: &ListQuery) -> Result<Page> {
-        let mut names = self.names(&query.prefix).await?;
-        if let Some(after) = &query.after {
-            names.retain(|name| name > after);
-        }
-        let limit = query.limit.clamp(1, 10_000);
-        let more = names.len() > limit;
-        names.truncate(limit);
-        let next = names.last().filter(|_| more).cloned();
+        let mut names = self.names(query).await?;
+        let next = query.cut(&mut names, |name| name);
         let mut locks = self.status(names).await?;
         // Released since it was found.
         locks.retain(|lock| lock.holder.is_some() || !lock.waiters.is_empty());

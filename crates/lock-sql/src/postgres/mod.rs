@@ -19,7 +19,7 @@ use lock_core::{
 };
 use sqlx::postgres::{PgConnectOptions, PgRow};
 
-use crate::rows::{Prefix, duration, holder, micros, shared};
+use crate::rows::{Prefix, duration, holder, micros};
 use crate::server::{Again, Answer, Read, Server, ServerOptions, Unsettled};
 use error::Postgres;
 pub use factory::PostgresFactory;
@@ -234,7 +234,7 @@ impl DistributedLock for PostgresLock {
         for some in claims.chunks(RENEWED_AT_ONCE) {
             match self.renew_some(some).await {
                 Ok(renewals) => answers.extend(renewals.into_iter().map(Ok)),
-                Err(error) => answers.extend(shared(&error, some.len())),
+                Err(error) => answers.extend(vec![Err(error); some.len()]),
             }
         }
         answers
@@ -246,13 +246,12 @@ impl DistributedLock for PostgresLock {
     }
 
     async fn list(&self, query: &ListQuery) -> Result<Page> {
-        let limit = query.limit.clamp(1, 10_000);
         let (from, end) = self.prefix.range(&query.prefix);
         let after = query.after.as_ref().map(|name| self.prefix.key(name)).unwrap_or_default();
-        let arguments = arguments!(from, after, end, limit as i64 + 1);
+        let arguments = arguments!(from, after, end, query.fetch_size() as i64);
         let answer = self.server.run(&self.statements.list, arguments, Again::Yes).await?;
-        let locks: Vec<_> = answer.rows.iter().take(limit).map(|row| self.status(row)).collect::<Result<_>>()?;
-        let next = (answer.rows.len() > limit).then(|| locks.last().map(|last| last.name.clone())).flatten();
+        let mut locks: Vec<_> = answer.rows.iter().map(|row| self.status(row)).collect::<Result<_>>()?;
+        let next = query.cut(&mut locks, |lock| &lock.name);
         Ok(Page { locks, next })
     }
 

@@ -7,13 +7,12 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{BackendUrl, Clock, Error, ErrorKind, Params, Result, SystemClock, Target};
+use lock_core::{
+    BackendUrl, Clock, Error, ErrorKind, Params, Result, SystemClock, Target, check_prefix, check_timeout,
+};
 use percent_encoding::percent_decode_str;
 
 use crate::rows::Prefix;
-
-/// The longest that anybody waits for one request.
-const LONGEST: Duration = Duration::from_secs(60);
 
 /// The parameters of the URL, and the settings of the config, that are a server's own.
 const KNOWN: [&str; 12] = [
@@ -291,12 +290,8 @@ impl ServerOptions {
     pub(crate) fn check(&self) -> Result<Prefix> {
         let Reached { prefix, timeout, connections, .. } = &self.reached;
         let invalid = |wrong: String| Err(Error::new(ErrorKind::Invalid, wrong));
-        if prefix.len() > 128 || prefix.chars().any(char::is_control) {
-            return invalid(format!("the prefix {prefix:?} has more than 128 bytes or a control character"));
-        }
-        if !(Duration::from_millis(10)..=LONGEST).contains(timeout) {
-            return invalid(format!("the time-out is {timeout:?}; it must be between 10 milliseconds and a minute"));
-        }
+        check_prefix(prefix, None)?;
+        check_timeout(*timeout)?;
         if !(1..=1000).contains(connections) {
             return invalid(format!("{connections} connections are not between 1 and 1000"));
         }
@@ -347,11 +342,10 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused() {
         let options = || ServerOptions::new("mysql://h").unwrap();
-        let longer = LONGEST + Duration::from_millis(1);
         for bad in [
             options().prefix("a\n"),
             options().timeout(Duration::ZERO),
-            options().timeout(longer),
+            options().timeout(Duration::from_secs(61)),
             options().connections(0),
         ] {
             assert_eq!(bad.check().unwrap_err().kind(), ErrorKind::Invalid);
