@@ -1,9 +1,11 @@
 //! What several stores need, and none should write twice.
 
 mod errors;
+mod findings;
 mod listing;
 mod settings;
 mod token_base;
 
+pub use findings::warn_of;
 pub use settings::{check_prefix, check_timeout};
 pub use token_base::TokenBase;

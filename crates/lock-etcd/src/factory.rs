@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use etcd_client::ConnectOptions;
 use lock_core::{
     BackendFactory, BackendUrl, Clock, DistributedLock, Error, ErrorKind, Params, Result, Servers, SystemClock, Target,
-    check_timeout, invalid_url,
+    check_timeout, invalid_url, warn_of,
 };
 
 use crate::EtcdLock;
@@ -196,9 +196,8 @@ impl EtcdLock {
         });
         // Who may not ask may lock all the same.
         let Ok(status) = asking.await else { return };
-        for finding in of_version(&connection.endpoints.join(","), status.value.version()) {
-            tracing::warn!(setting = %finding.setting, voids = %finding.voids, "unsafe version");
-        }
+        let endpoints = connection.endpoints.join(",");
+        warn_of(&of_version(&endpoints, status.value.version()), &endpoints);
     }
 }
 

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{BackendFactory, Clock, DistributedLock, Error, ErrorKind, Result, SystemClock, Target, check_prefix};
+use lock_core::{
+    BackendFactory, Clock, DistributedLock, Error, ErrorKind, Result, SystemClock, Target, check_prefix, warn_of,
+};
 
 use super::SqliteLock;
 use super::host_clock::HostClock;
@@ -59,7 +61,7 @@ impl SqliteOptions {
         self
     }
 
-    /// Opens the file, or makes it, in bounded time. It must be called, and the lock be used, within a tokio runtime
+    /// Opens the file, or makes it, in bounded time, and logs a warning for each setting that voids a promise. It must be called, and the lock be used, within a tokio runtime
     /// that has I/O and time enabled.
     ///
     /// # Errors
@@ -84,6 +86,7 @@ impl SqliteOptions {
         let store = Store::open(path, self.clock, self.host, self.busy).await?;
         let lock = SqliteLock::new(store, &self.prefix);
         lock.sweep_if_due().await;
+        warn_of(&lock.findings().await.unwrap_or_default(), lock.store.path.display());
         Ok(lock)
     }
 }
