@@ -7,4 +7,10 @@ impl Error {
     pub fn closed() -> Self {
         Self::new(ErrorKind::Closed, "these locks were closed")
     }
+
+    /// What needs a cargo feature of the crate that is off, such as "TLS".
+    pub fn not_built_in(what: &str, feature: &str) -> Self {
+        let message = format!("{what} is not built in: switch on the cargo feature {feature:?}");
+        Self::new(ErrorKind::Unsupported, message)
+    }
 }

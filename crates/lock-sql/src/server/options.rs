@@ -1,14 +1,13 @@
 //! From a URL or options to a server.
 
 use std::fmt;
-use std::fs::File;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    BackendUrl, Clock, Error, ErrorKind, Params, Result, SystemClock, Target, check_prefix, check_timeout,
+    BackendUrl, Clock, Error, ErrorKind, Params, Result, SystemClock, Target, check_prefix, check_timeout, read_file,
 };
 use percent_encoding::percent_decode_str;
 
@@ -297,17 +296,14 @@ impl ServerOptions {
         }
         let Tls { root, certificate, key, .. } = &self.tls;
         for (setting, file) in [("sslrootcert", root), ("sslcert", certificate), ("sslkey", key)] {
-            if let Some(file) = file
-                && let Err(error) = File::open(file)
-            {
-                return invalid(format!("{setting}: the file {} cannot be read: {error}", file.display()));
-            }
+            // The driver reads it for each connection; what is wrong with it shows now.
+            file.as_deref().map(|file| read_file(setting, file)).transpose()?;
         }
         if certificate.is_some() != key.is_some() {
             return invalid("sslcert and sslkey need each other".to_owned());
         }
         if !cfg!(feature = "tls") && !matches!(self.tls.mode, None | Some(TlsMode::Disable)) {
-            return Err(Error::new(ErrorKind::Unsupported, "TLS is not built in: switch on the cargo feature \"tls\""));
+            return Err(Error::not_built_in("TLS", "tls"));
         }
         Ok(Prefix::new(prefix))
     }
