@@ -53,7 +53,7 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use lock_core::{
-    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Instant, ListQuery,
+    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, InLine, Instant, ListQuery,
     LockName, LockStatus, Notice, Page, Renewal, Result, Scope, StoreToken, Unlocked,
 };
 use redis::Value;
@@ -280,10 +280,8 @@ impl DistributedLock for RedisLock {
                 // will say so.
                 News::Granted { at, .. } if at < now => {}
                 News::Granted { token, at, arrived } => {
-                    // By the server's clock this long after it saw our request, so on ours no sooner than that after we
-                    // sent it. Should that clock have been set, it was granted before we heard of it in any case.
-                    let earliest = sent + Duration::from_micros(at - now);
-                    let valid_until = earliest.min(arrived) + claim.lease.min(ENDLESS);
+                    let in_line = InLine { sent, store_us: now as i64 };
+                    let valid_until = in_line.valid_until(at as i64, arrived, claim.lease.min(ENDLESS));
                     return Ok(Grant { token: StoreToken::new(token)?, valid_until });
                 }
                 News::Enter => {}

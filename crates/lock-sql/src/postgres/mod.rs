@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Instant, ListQuery,
-    LockName, LockStatus, OwnerId, Page, Renewal, Result, Scope, StoreToken, Unlocked,
+    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, InLine, ListQuery, LockName,
+    LockStatus, OwnerId, Page, Renewal, Result, Scope, StoreToken, Unlocked,
 };
 use sqlx::postgres::{PgConnectOptions, PgRow};
 
@@ -70,12 +70,11 @@ impl fmt::Debug for PostgresLock {
 /// What an attempt was answered.
 enum Acquired {
     Granted(Grant),
-    /// Held by another for so many microseconds more, by a clock that showed this time.
+    /// Held by another for so many microseconds more, with this token.
     Busy {
         left_us: i64,
-        now_us: i64,
         token: i64,
-        sent: Instant,
+        in_line: InLine,
     },
 }
 
@@ -118,9 +117,8 @@ impl PostgresLock {
             })),
             (None, Some(left_us)) => Ok(Acquired::Busy {
                 left_us,
-                now_us: now_us.unwrap_or_default(),
                 token: held.unwrap_or_default(),
-                sent: answer.sent,
+                in_line: InLine { sent: answer.sent, store_us: now_us.unwrap_or_default() },
             }),
             _ => Err(Error::new(
                 ErrorKind::Refused,
@@ -200,10 +198,10 @@ impl DistributedLock for PostgresLock {
         let mut place = self.waiters.register(claim, &key);
         loop {
             let client = self.waiters.client();
-            let in_line = client.map(|client| (client, place.number));
-            let (left_us, now_us, held, sent) = match self.acquire(claim, &key, in_line).await? {
+            let told = client.map(|client| (client, place.number));
+            let (left_us, held, in_line) = match self.acquire(claim, &key, told).await? {
                 Acquired::Granted(grant) => return Ok(grant),
-                Acquired::Busy { left_us, now_us, token, sent } => (left_us, now_us, token, sent),
+                Acquired::Busy { left_us, token, in_line } => (left_us, token, in_line),
             };
             self.waiters.ensure_task(|| watch::keep_watching(self.clone()));
             if client.is_some() {
@@ -211,9 +209,7 @@ impl DistributedLock for PostgresLock {
             }
             match place.later_than(held).await {
                 News::Granted { token, at_us, arrived } => {
-                    // By the server's clock this long after it saw our request, so on ours no sooner than that after we
-                    // sent it. Should that clock have been set, it was granted before we heard of it in any case.
-                    let valid_until = (sent + duration(at_us - now_us)).min(arrived) + duration(micros(claim.lease));
+                    let valid_until = in_line.valid_until(at_us, arrived, duration(micros(claim.lease)));
                     return Ok(Grant { token: StoreToken::new(token as u64)?, valid_until });
                 }
                 News::Enter => {}
