@@ -1,5 +1,15 @@
 //! What several stores need, and none should write twice.
 
+mod errors;
+mod findings;
+mod hand_over;
+mod listing;
+mod settings;
+mod tls_files;
 mod token_base;
 
+pub use findings::warn_of;
+pub use hand_over::InLine;
+pub use settings::{check_prefix, check_timeout};
+pub use tls_files::{TlsFiles, read_file};
 pub use token_base::TokenBase;

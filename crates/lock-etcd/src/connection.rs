@@ -8,7 +8,7 @@ use etcd_client::{Client, ConnectOptions, Error as EtcdError, KvClient, LeaseCli
 use lock_core::{Clock, Error, Instant};
 use tokio::sync::watch;
 
-use crate::error::{Failure, Verdict, closed, in_doubt, judge, no_answer, not_done};
+use crate::error::{Failure, Verdict, in_doubt, judge, no_answer, not_done};
 
 /// How often to ask again while there is no leader.
 const ELECTION: Duration = Duration::from_millis(50);
@@ -180,7 +180,7 @@ impl Connection {
         let client = self.connect(&endpoint).await?;
         let mut state = self.state();
         if state.closed {
-            return Err(Verdict::Answered(Failure::Other(closed())));
+            return Err(Verdict::Answered(Failure::Other(Error::closed())));
         }
         state.turn = turn;
         let number = *self.present.borrow() + 1;
@@ -199,7 +199,7 @@ impl Connection {
 
     fn present(&self) -> Result<Option<Arc<Link>>, Verdict> {
         let state = self.state();
-        if state.closed { Err(Verdict::Answered(Failure::Other(closed()))) } else { Ok(state.link.clone()) }
+        if state.closed { Err(Verdict::Answered(Failure::Other(Error::closed()))) } else { Ok(state.link.clone()) }
     }
 
     /// The link with this number is of no use: the next request goes to the next member.

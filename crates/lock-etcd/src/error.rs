@@ -126,10 +126,6 @@ pub(crate) fn broken(server: &str) -> Error {
     Error::new(ErrorKind::Unknown, format!("the connection to {server} broke before the answer"))
 }
 
-pub(crate) fn closed() -> Error {
-    Error::new(ErrorKind::Closed, "these locks were closed")
-}
-
 fn unreachable(server: &str) -> Error {
     let wrong = format!("the server {server} cannot be reached; check the address, and that it runs");
     Error::new(ErrorKind::Unavailable, wrong)

@@ -8,8 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use etcd_client::ConnectOptions;
 use lock_core::{
-    BackendFactory, BackendUrl, Clock, DistributedLock, Error, ErrorKind, Params, Result, Servers, SystemClock, Target,
-    check_timeout, invalid_url,
+    BackendFactory, BackendUrl, Clock, DistributedLock, Params, Result, Servers, SystemClock, Target, TlsFiles,
+    check_timeout, invalid_url, warn_of,
 };
 
 use crate::EtcdLock;
@@ -37,8 +37,7 @@ pub struct EtcdOptions {
     login: (Option<String>, Option<String>),
     prefix: String,
     timeout: Duration,
-    ca: Option<PathBuf>,
-    identity: Option<(PathBuf, PathBuf)>,
+    files: TlsFiles,
     clock: Arc<dyn Clock>,
 }
 
@@ -71,8 +70,7 @@ impl EtcdOptions {
             login: (user, password.filter(|password| !password.is_empty())),
             prefix: "oarlock".to_owned(),
             timeout: Duration::from_secs(2),
-            ca: None,
-            identity: None,
+            files: TlsFiles::default(),
             clock: Arc::new(SystemClock),
         })
     }
@@ -97,13 +95,13 @@ impl EtcdOptions {
 
     /// A file with the certificates, in PEM, that sign those of the servers; without it the system's count.
     pub fn ca(mut self, file: impl Into<PathBuf>) -> Self {
-        self.ca = Some(file.into());
+        self.files.ca = Some(file.into());
         self
     }
 
     /// Two files with our certificate and its key, in PEM, for servers that ask for them.
     pub fn identity(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        self.identity = Some((certificate.into(), key.into()));
+        self.files.identity = Some((certificate.into(), key.into()));
         self
     }
 
@@ -151,19 +149,14 @@ impl EtcdOptions {
     fn secured(&self, options: ConnectOptions) -> Result<ConnectOptions> {
         use etcd_client::{Certificate, Identity, TlsOptions};
         if !self.tls {
-            return self.refuse_files().map(|()| options);
+            return self.files.refuse("etcds").map(|()| options);
         }
-        let read = |file: &PathBuf| {
-            std::fs::read(file).map_err(|error| {
-                Error::new(ErrorKind::Invalid, format!("the file {} cannot be read", file.display())).with_source(error)
-            })
-        };
-        let mut tls = match &self.ca {
-            Some(ca) => TlsOptions::new().ca_certificate(Certificate::from_pem(read(ca)?)),
+        let mut tls = match self.files.read_ca()? {
+            Some(ca) => TlsOptions::new().ca_certificate(Certificate::from_pem(ca)),
             None => TlsOptions::new().with_native_roots(),
         };
-        if let Some((certificate, key)) = &self.identity {
-            tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
+        if let Some((certificate, key)) = self.files.read_identity()? {
+            tls = tls.identity(Identity::from_pem(certificate, key));
         }
         Ok(options.with_tls(tls))
     }
@@ -171,18 +164,9 @@ impl EtcdOptions {
     #[cfg(not(feature = "tls"))]
     fn secured(&self, options: ConnectOptions) -> Result<ConnectOptions> {
         if self.tls {
-            let message = "etcds:// is not built in: switch on the cargo feature \"tls\"";
-            return Err(Error::new(ErrorKind::Unsupported, message));
+            return Err(lock_core::Error::not_built_in("etcds://", "tls"));
         }
-        self.refuse_files().map(|()| options)
-    }
-
-    /// Certificates without TLS: somebody believes to be safe who is not.
-    fn refuse_files(&self) -> Result<()> {
-        if self.ca.is_none() && self.identity.is_none() {
-            return Ok(());
-        }
-        Err(Error::new(ErrorKind::Invalid, "certificates are for TLS: write etcds:// instead of etcd://"))
+        self.files.refuse("etcds").map(|()| options)
     }
 }
 
@@ -196,9 +180,8 @@ impl EtcdLock {
         });
         // Who may not ask may lock all the same.
         let Ok(status) = asking.await else { return };
-        for finding in of_version(&connection.endpoints.join(","), status.value.version()) {
-            tracing::warn!(setting = %finding.setting, voids = %finding.voids, "unsafe version");
-        }
+        let endpoints = connection.endpoints.join(",");
+        warn_of(&of_version(&endpoints, status.value.version()), &endpoints);
     }
 }
 
@@ -230,18 +213,15 @@ impl EtcdOptions {
         if let Some(timeout) = params.take_duration("timeout")? {
             self = self.timeout(timeout);
         }
-        if let Some(ca) = params.take("ca") {
-            self = self.ca(ca);
-        }
-        match params.take_both(["cert", "key"])? {
-            Some((certificate, key)) => Ok(self.identity(certificate, key)),
-            None => Ok(self),
-        }
+        self.files = TlsFiles::take(params)?;
+        Ok(self)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use lock_core::ErrorKind;
+
     use super::*;
 
     #[test]

@@ -4,7 +4,7 @@
 //! inside a name is written `%2F`, and a `%` as `%25`: then no lock lies under another. A `%` before anything else is
 //! in no name, and begins the keys that are not a lock's.
 
-use lock_core::{Claim, Error, ErrorKind, LockName, Result};
+use lock_core::{Claim, LockName, Result, check_prefix};
 
 /// Makes keys of names and back.
 #[derive(Clone, Debug)]
@@ -15,11 +15,8 @@ pub(crate) struct Keys {
 
 impl Keys {
     pub(crate) fn new(prefix: &str) -> Result<Self> {
-        if prefix.starts_with('/') || prefix.ends_with('/') || prefix.chars().any(char::is_control) {
-            let wrong =
-                format!("the prefix {prefix:?} begins or ends with a `/` or has a control character; choose another");
-            return Err(Error::new(ErrorKind::Invalid, wrong));
-        }
+        let refused = prefix.starts_with('/') || prefix.ends_with('/');
+        check_prefix(prefix, refused.then_some("it begins or ends with a `/`"))?;
         Ok(Self { prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}/") } })
     }
 

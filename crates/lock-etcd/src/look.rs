@@ -26,17 +26,14 @@ impl Shared {
 
     pub(crate) async fn list(&self, query: &ListQuery) -> Result<Page> {
         let mut lines = self.lines().await?;
-        lines.retain(|name, _| {
-            name.as_str().starts_with(&query.prefix) && query.after.as_ref().is_none_or(|after| name > after)
-        });
-        let limit = query.limit.clamp(1, 10_000);
-        let more = lines.len() > limit;
+        lines.retain(|name, _| query.selects(name));
+        let mut lines: Vec<_> = lines.into_iter().collect();
+        let next = query.cut(&mut lines, |(name, _)| name);
         let (mut locks, mut leases) = (Vec::new(), HashMap::new());
-        for (name, mut line) in lines.into_iter().take(limit) {
+        for (name, mut line) in lines {
             line.sort_by_key(KeyValue::create_revision);
             locks.push(self.status(name, &line, &mut leases).await?);
         }
-        let next = locks.last().filter(|_| more).map(|lock| lock.name.clone());
         Ok(Page::new(locks, next))
     }
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture, join_all};
-use lock_core::{Claim, ErrorKind, Renewal, Result};
+use lock_core::{Claim, Error, ErrorKind, Renewal, Result};
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::Shared;
 use crate::connection::{Again, Connection};
-use crate::error::{closed, leaving, not_done};
+use crate::error::{leaving, not_done};
 use crate::ledger::Stage;
 use crate::session::Session;
 
@@ -73,7 +73,7 @@ impl Sessions {
         }
         let task = begin();
         let handle = task.abort_handle();
-        let opening = task.map(|opened| opened.unwrap_or_else(|_| Err(closed())));
+        let opening = task.map(|opened| opened.unwrap_or_else(|_| Err(Error::closed())));
         slot.opening.insert((handle, opening.boxed().shared())).1.clone()
     }
 

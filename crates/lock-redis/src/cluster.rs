@@ -106,7 +106,7 @@ impl Cluster {
         let before = {
             let state = self.state();
             if state.closed {
-                return Err(Error::new(ErrorKind::Closed, "these locks were closed"));
+                return Err(Error::closed());
             }
             if state.read > read {
                 return Ok(());

@@ -210,7 +210,7 @@ impl Connection {
             let link = Arc::new(self.connect().await?);
             let mut state = self.state();
             if state.closed {
-                return Err(closed());
+                return Err(Error::closed());
             }
             // What an earlier server has not closed is closed if that one is the primary again.
             state.former.retain(|former| former.run != link.number.run);
@@ -223,7 +223,7 @@ impl Connection {
     fn present(&self) -> Result<Option<Arc<Link>>> {
         let mut state = self.state();
         if state.closed {
-            return Err(closed());
+            return Err(Error::closed());
         }
         if let Some(link) = state.link.take_if(|link| link.broken.load(Ordering::SeqCst)) {
             state.former.push(link.number.clone());
@@ -386,10 +386,6 @@ impl Failure {
             Self::Moved(error) | Self::Request(error) => of_request(error),
         }
     }
-}
-
-fn closed() -> Error {
-    Error::new(ErrorKind::Closed, "these locks were closed")
 }
 
 /// A line of `INFO`.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use futures_util::future::join_all;
-use lock_core::{Finding, Result};
+use lock_core::{Finding, Result, warn_of};
 
 use crate::RedisLock;
 use crate::answers::read;
@@ -22,9 +22,7 @@ impl RedisLock {
             if too_old(&info) {
                 return Err(error::too_old(&server.target));
             }
-            for finding in findings(&info, self.client.replicas) {
-                tracing::warn!(server = %server.target, setting = %finding.setting, voids = %finding.voids, "unsafe setting");
-            }
+            warn_of(&findings(&info, self.client.replicas), &server.target);
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Which keys a lock has.
 
-use lock_core::{Error, ErrorKind, LockName, Result};
+use lock_core::{LockName, Result, check_prefix};
 
 use super::slots::{number_in, slot, tag};
 
@@ -36,11 +36,7 @@ pub(crate) struct LockKeys {
 
 impl Keys {
     pub(crate) fn new(prefix: &str, cluster: bool) -> Result<Self> {
-        if prefix.starts_with(OURS) || prefix.chars().any(char::is_control) {
-            let wrong =
-                format!("the prefix {prefix:?} begins with {OURS:?} or has a control character; choose another");
-            return Err(Error::new(ErrorKind::Invalid, wrong));
-        }
+        check_prefix(prefix, prefix.starts_with(OURS).then_some("it begins with \"oarlock-\""))?;
         Ok(Self { prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}:") }, cluster })
     }
 

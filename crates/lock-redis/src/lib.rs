@@ -53,7 +53,7 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use lock_core::{
-    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Instant, ListQuery,
+    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, InLine, Instant, ListQuery,
     LockName, LockStatus, Notice, Page, Renewal, Result, Scope, StoreToken, Unlocked,
 };
 use redis::Value;
@@ -204,16 +204,16 @@ impl RedisLock {
         Ok(statuses)
     }
 
-    /// The names of all locks with this prefix that are held or waited for, sorted.
-    async fn names(&self, prefix: &str) -> Result<Vec<LockName>> {
-        let pattern = self.keys.pattern(prefix);
+    /// The names of all locks in the list, sorted.
+    async fn names(&self, query: &ListQuery) -> Result<Vec<LockName>> {
+        let pattern = self.keys.pattern(&query.prefix);
         let mut names = Vec::new();
         for server in self.servers.all().await? {
             // Who leaves a line while we look has its lock, which is found after it.
             names.extend(self.scan(&server, keys::LINES, "zset").await?);
             names.extend(self.scan(&server, &pattern, "string").await?);
         }
-        names.retain(|name| name.as_str().starts_with(prefix));
+        names.retain(|name| query.selects(name));
         names.sort_unstable();
         // A scan may find a key twice.
         names.dedup();
@@ -277,10 +277,8 @@ impl DistributedLock for RedisLock {
                 // will say so.
                 News::Granted { at, .. } if at < now => {}
                 News::Granted { token, at, arrived } => {
-                    // By the server's clock this long after it saw our request, so on ours no sooner than that after we
-                    // sent it. Should that clock have been set, it was granted before we heard of it in any case.
-                    let earliest = sent + Duration::from_micros(at - now);
-                    let valid_until = earliest.min(arrived) + claim.lease.min(ENDLESS);
+                    let in_line = InLine { sent, store_us: now as i64 };
+                    let valid_until = in_line.valid_until(at as i64, arrived, claim.lease.min(ENDLESS));
                     return Ok(Grant::new(StoreToken::new(token)?, valid_until));
                 }
                 News::Enter => {}
@@ -321,14 +319,8 @@ impl DistributedLock for RedisLock {
     }
 
     async fn list(&self, query: &ListQuery) -> Result<Page> {
-        let mut names = self.names(&query.prefix).await?;
-        if let Some(after) = &query.after {
-            names.retain(|name| name > after);
-        }
-        let limit = query.limit.clamp(1, 10_000);
-        let more = names.len() > limit;
-        names.truncate(limit);
-        let next = names.last().filter(|_| more).cloned();
+        let mut names = self.names(query).await?;
+        let next = query.cut(&mut names, |name| name);
         let mut locks = self.status(names).await?;
         // Released since it was found.
         locks.retain(|lock| lock.holder().is_some() || !lock.waiters.is_empty());

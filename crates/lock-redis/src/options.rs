@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{BackendUrl, Clock, Error, ErrorKind, Params, Result, SystemClock, check_timeout};
+use lock_core::{BackendUrl, Clock, Error, ErrorKind, Params, Result, SystemClock, TlsFiles, check_timeout};
 use redis::{ProtocolVersion, RedisConnectionInfo};
 use tokio::sync::watch;
 
@@ -17,13 +17,13 @@ use crate::dial::Dialer;
 use crate::keys::Keys;
 use crate::sentinel::Sentinels;
 use crate::servers::Servers;
-use crate::tls::{Files, Tls};
+use crate::tls::Tls;
 
 /// What can be chosen when connecting.
 #[derive(Clone)]
 pub struct RedisOptions {
     location: Location,
-    files: Files,
+    files: TlsFiles,
     sentinel_user: Option<String>,
     sentinel_password: Option<String>,
     prefix: String,
@@ -54,7 +54,7 @@ impl RedisOptions {
     pub(crate) fn from_url(url: &BackendUrl) -> Result<Self> {
         Ok(Self {
             location: Location::parse(url)?,
-            files: Files::default(),
+            files: TlsFiles::default(),
             sentinel_user: None,
             sentinel_password: None,
             prefix: "oarlock".to_owned(),
@@ -80,8 +80,7 @@ impl RedisOptions {
         location.database = params.take_parsed("db")?.unwrap_or(location.database);
         self.sentinel_user = params.take("sentinel_user");
         self.sentinel_password = params.take("sentinel_password");
-        self.files.ca = params.take("ca").map(PathBuf::from);
-        self.files.own = params.take_both(["cert", "key"])?.map(|(certificate, key)| (certificate.into(), key.into()));
+        self.files = TlsFiles::take(params)?;
         Ok(self)
     }
 
@@ -116,7 +115,7 @@ impl RedisOptions {
 
     /// The files of the certificate that the client shows, and of its key, in PEM form. Only with TLS.
     pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        self.files.own = Some((certificate.into(), key.into()));
+        self.files.identity = Some((certificate.into(), key.into()));
         self
     }
 
@@ -181,11 +180,7 @@ impl RedisOptions {
         if self.location.tls {
             return Tls::new(&self.files).map(Some);
         }
-        if self.files.ca.is_some() || self.files.own.is_some() {
-            let wrong = "ca, cert and key are for TLS; use a URL that begins with rediss";
-            return Err(Error::new(ErrorKind::Invalid, wrong));
-        }
-        Ok(None)
+        self.files.refuse("rediss").map(|()| None)
     }
 }
 

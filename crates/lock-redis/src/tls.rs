@@ -1,16 +1,6 @@
 //! TLS: whom to trust, and who we are.
 
-use std::path::PathBuf;
-
-use lock_core::{Error, ErrorKind, Result};
-
-/// Files in PEM form.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Files {
-    pub(crate) ca: Option<PathBuf>,
-    /// The client's certificate and its key.
-    pub(crate) own: Option<(PathBuf, PathBuf)>,
-}
+use lock_core::{Error, Result, TlsFiles};
 
 #[cfg(feature = "tls")]
 pub(crate) use with::{Tls, explain};
@@ -18,9 +8,9 @@ pub(crate) use with::{Tls, explain};
 #[cfg(feature = "tls")]
 mod with {
     use std::io;
-    use std::path::Path;
     use std::sync::Arc;
 
+    use lock_core::ErrorKind;
     use rustls::pki_types::pem::{self, PemObject};
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
     use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore, crypto};
@@ -36,15 +26,16 @@ mod with {
     impl Tls {
         /// With this CA, or the system's, and TLS 1.2 or later. The provider of cryptography is ours alone: none is
         /// installed for the process, and none that was has a say.
-        pub(crate) fn new(files: &Files) -> Result<Self> {
+        pub(crate) fn new(files: &TlsFiles) -> Result<Self> {
             let unusable = |error: rustls::Error| invalid("TLS cannot be set up").with_source(error);
             let provider = Arc::new(crypto::aws_lc_rs::default_provider());
             let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
             let config = config.map_err(unusable)?.with_root_certificates(roots(files)?);
-            let config = match &files.own {
+            let config = match files.read_identity()? {
                 None => config.with_no_client_auth(),
                 Some((certificate, key)) => {
-                    let own = config.with_client_auth_cert(certificates(certificate)?, private_key(key)?);
+                    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|error| no_pem("key", error))?;
+                    let own = config.with_client_auth_cert(certificates("cert", &certificate)?, key);
                     own.map_err(|error| invalid("the certificate and the key do not fit together").with_source(error))?
                 }
             };
@@ -107,34 +98,31 @@ mod with {
         Error::new(ErrorKind::Invalid, wrong)
     }
 
-    fn unreadable(path: &Path, error: pem::Error) -> Error {
-        invalid(&format!("{} cannot be read as PEM; check the file", path.display())).with_source(error)
-    }
-
-    fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-        let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        let read = read.map_err(|error| unreadable(path, error))?;
+    /// The certificates in the text of a setting's file.
+    fn certificates(setting: &str, text: &str) -> Result<Vec<CertificateDer<'static>>> {
+        let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+        let read = read.map_err(|error| no_pem(setting, error))?;
         if read.is_empty() {
-            return Err(invalid(&format!("{} has no certificate in it", path.display())));
+            return Err(invalid(&format!("{setting}: the file has no certificate in it")));
         }
         Ok(read)
     }
 
-    fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
-        PrivateKeyDer::from_pem_file(path).map_err(|error| unreadable(path, error))
+    fn no_pem(setting: &str, error: pem::Error) -> Error {
+        invalid(&format!("{setting}: the file cannot be read as PEM")).with_source(error)
     }
 
-    fn roots(files: &Files) -> Result<RootCertStore> {
+    fn roots(files: &TlsFiles) -> Result<RootCertStore> {
         let mut roots = RootCertStore::empty();
-        let Some(ca) = &files.ca else {
+        let Some(ca) = files.read_ca()? else {
             // What cannot be read among the system's trusts nobody; that a server is not trusted is told when it is
             // asked.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             return Ok(roots);
         };
-        for certificate in certificates(ca)? {
+        for certificate in certificates("ca", &ca)? {
             let added = roots.add(certificate);
-            added.map_err(|error| invalid(&format!("{} has no usable CA", ca.display())).with_source(error))?;
+            added.map_err(|error| invalid("ca: the file has no usable certificate in it").with_source(error))?;
         }
         Ok(roots)
     }
@@ -156,9 +144,8 @@ mod without {
     pub(crate) struct Tls(Infallible);
 
     impl Tls {
-        pub(crate) fn new(_: &Files) -> Result<Self> {
-            let message = "TLS is not built in: switch on the cargo feature \"tls\"";
-            Err(Error::new(ErrorKind::Unsupported, message))
+        pub(crate) fn new(_: &TlsFiles) -> Result<Self> {
+            Err(Error::not_built_in("TLS", "tls"))
         }
 
         pub(crate) async fn secure(&self, _: TcpStream, _: &str, _: &Address) -> Result<TcpStream> {

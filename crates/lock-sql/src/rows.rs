@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Error, Holder, LockName, OwnerId, Renewal, Result, StoreToken};
+use lock_core::{Holder, LockName, OwnerId, Result, StoreToken};
 
 /// The target of the event that each statement is, when it is sent.
 pub(crate) const SENT: &str = "lock_sql::sent";
@@ -55,12 +55,6 @@ pub(crate) fn duration(micros: i64) -> Duration {
 /// A holder as its row has it, with the microseconds since its grant and until the end of its lease.
 pub(crate) fn holder(owner: &str, held_us: i64, left_us: i64, token: i64) -> Result<Holder> {
     Ok(Holder::new(OwnerId::from_store(owner), StoreToken::new(token as u64)?, duration(held_us), duration(left_us)))
-}
-
-/// An error that so many claims share: each gets one of its own with the same words.
-pub(crate) fn shared(error: &Error, claims: usize) -> impl Iterator<Item = Result<Renewal>> + use<> {
-    let (kind, words) = (error.kind(), error.to_string());
-    std::iter::repeat_with(move || Err(Error::new(kind, words.clone()))).take(claims)
 }
 
 #[cfg(test)]

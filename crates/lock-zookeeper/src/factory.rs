@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{
     BackendFactory, BackendUrl, Clock, DistributedLock, Error, ErrorKind, Params, Result, Servers, SystemClock, Target,
-    check_timeout, invalid_url,
+    TlsFiles, check_timeout, invalid_url,
 };
 use zookeeper_client::{Acls, Client, Connector, Error as ZkError};
 
@@ -100,7 +100,7 @@ fn with_sasl(connector: Connector, user: &str, password: &str) -> Result<Connect
 
 #[cfg(not(feature = "sasl"))]
 fn with_sasl(_: Connector, _: &str, _: &str) -> Result<Connector> {
-    Err(not_built_in("sasl"))
+    Err(Error::not_built_in("SASL", "zookeeper-sasl"))
 }
 
 #[cfg(feature = "tls")]
@@ -116,13 +116,7 @@ fn with_tls(connector: Connector, tls: &Tls) -> Result<Connector> {
 
 #[cfg(not(feature = "tls"))]
 fn with_tls(_: Connector, _: &Tls) -> Result<Connector> {
-    Err(not_built_in("tls"))
-}
-
-#[cfg(not(all(feature = "tls", feature = "sasl")))]
-fn not_built_in(feature: &str) -> Error {
-    let message = format!("this is not built in: switch on the cargo feature \"zookeeper-{feature}\"");
-    Error::new(ErrorKind::Unsupported, message)
+    Err(Error::not_built_in("TLS", "zookeeper-tls"))
 }
 
 /// What can be chosen when connecting.
@@ -223,18 +217,8 @@ impl ZookeeperOptions {
             (Some("sasl"), None) => return Err(Error::new(ErrorKind::Invalid, "auth = sasl needs user and password")),
             (Some(_), _) => return Err(Error::new(ErrorKind::Invalid, "auth is digest or sasl")),
         }
-        let read = |path: String| {
-            let unreadable = |error: std::io::Error| {
-                Error::new(ErrorKind::Invalid, format!("{path} cannot be read")).with_source(error)
-            };
-            std::fs::read_to_string(&path).map_err(unreadable)
-        };
-        let ca = params.take("ca").map(read).transpose()?;
-        let identity = match params.take_both(["cert", "key"])? {
-            Some((cert, key)) => Some((read(cert)?, read(key)?)),
-            None => None,
-        };
-        match (ca, identity) {
+        let files = TlsFiles::take(params)?;
+        match (files.read_ca()?, files.read_identity()?) {
             (Some(ca), identity) => self.tls = Some(Tls { ca, identity }),
             (None, Some(_)) => return Err(Error::new(ErrorKind::Invalid, "TLS needs ca, the certificates to trust")),
             (None, None) => {}

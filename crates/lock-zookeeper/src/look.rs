@@ -33,19 +33,16 @@ impl ZookeeperLock {
         let names = &self.settings.names;
         let children = session.list_now(names.root()).await.map_err(of_request)?.unwrap_or_default();
         let mut found: Vec<_> = children.iter().filter_map(|child| names.name(child)).collect();
-        found.retain(|name| name.as_str().starts_with(&query.prefix));
+        found.retain(|name| query.selects(name));
         found.sort_unstable();
-        let after = query.after.as_ref().map_or(0, |after| found.partition_point(|name| name <= after));
-        let limit = query.limit.clamp(1, 10_000);
         let mut page = Page::default();
         // Many may be empty, until the server has removed them.
-        for some in found[after..].chunks(AT_ONCE) {
+        for some in found.chunks(AT_ONCE) {
             let seen = Look { lock: self, session: &session }.at(some.to_vec()).await;
             let held = seen.map_err(of_request)?.into_iter().map(|seen| seen.status);
             page.locks.extend(held.filter(|status| status.holder().is_some()));
-            if page.locks.len() > limit {
-                page.locks.truncate(limit);
-                page.next = page.locks.last().map(|last| last.name.clone());
+            page.next = query.cut(&mut page.locks, |lock| &lock.name);
+            if page.next.is_some() {
                 break;
             }
         }

@@ -1,6 +1,6 @@
 //! Where a lock is kept, and who is before whom in its line. Nothing here asks a server.
 
-use lock_core::{Error, ErrorKind, LockName, Result};
+use lock_core::{LockName, Result, check_prefix};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
 /// What a node's name cannot have, or would mean something: all beyond ASCII, too, much of which ZooKeeper refuses.
@@ -24,10 +24,8 @@ impl Names {
         if path.is_empty() {
             return Ok(Self { root: String::new() });
         }
-        if path.split('/').any(bad) || path.split('/').next() == Some("zookeeper") {
-            let wrong = format!("the prefix {prefix:?} cannot be the path of a node; name one like app/locks");
-            return Err(Error::new(ErrorKind::Invalid, wrong));
-        }
+        let refused = path.split('/').any(bad) || path.split('/').next() == Some("zookeeper");
+        check_prefix(prefix, refused.then_some("it is no path of a node as app/locks is"))?;
         Ok(Self { root: format!("/{path}") })
     }
 
@@ -114,6 +112,8 @@ pub(crate) fn in_line(children: Vec<String>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use lock_core::ErrorKind;
+
     use super::*;
 
     fn names(prefix: &str) -> Names {

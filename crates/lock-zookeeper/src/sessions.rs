@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use lock_core::{Notice, OwnerId, Result};
+use lock_core::{Error, Notice, OwnerId, Result};
 use tokio::runtime::Handle;
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 
 use crate::error;
 use crate::factory::Settings;
-use crate::session::{Life, Session, closed};
+use crate::session::{Life, Session};
 use crate::supervise::{mourn, supervise};
 
 /// The longest that can be asked for: milliseconds in 32 bits.
@@ -109,7 +109,7 @@ impl Sessions {
         }
         let mut home = self.connecting.lock().await;
         if self.closed.load(Ordering::Relaxed) {
-            return Err(closed());
+            return Err(Error::closed());
         }
         if let Some(session) = self.living(asked) {
             return Ok(session);

@@ -1,7 +1,6 @@
 //! What a URL says of servers, for backends that have some.
 
 use std::fmt;
-use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
@@ -78,18 +77,6 @@ pub fn invalid_url(url: &BackendUrl, wrong: &str, example: &str) -> Error {
     Error::new(ErrorKind::Invalid, format!("the URL {url}: {wrong}; it looks like {example}"))
 }
 
-/// Can requests be given so long?
-///
-/// # Errors
-/// [`ErrorKind::Invalid`] unless it is between a millisecond and a minute.
-pub fn check_timeout(timeout: Duration) -> Result<()> {
-    if (Duration::from_millis(1)..=Duration::from_secs(60)).contains(&timeout) {
-        return Ok(());
-    }
-    let wrong = format!("the time-out is {timeout:?}; it must be between a millisecond and a minute");
-    Err(Error::new(ErrorKind::Invalid, wrong))
-}
-
 /// `host`, `host:port` or `[::1]:port`.
 fn host(text: &str, port: u16) -> Option<HostPort> {
     let (host, written, others) = match text.strip_prefix('[') {
@@ -145,6 +132,5 @@ mod tests {
             assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("x://h"), "{bad}: {error}");
         }
         assert!(BackendUrl::without_params("x://h?a=1").is_err());
-        assert!(check_timeout(Duration::ZERO).is_err() && check_timeout(Duration::from_secs(60)).is_ok());
     }
 }

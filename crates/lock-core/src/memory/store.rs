@@ -1,7 +1,6 @@
 //! The store: a map of locks, each with a line.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -212,13 +211,11 @@ impl Store {
     pub(super) fn list(&self, query: &ListQuery) -> Page {
         let names: Vec<LockName> = {
             let (state, _) = self.state();
-            let after = query.after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-            let names = state.locks.range((after, Bound::Unbounded)).map(|(name, _)| name);
-            names.filter(|name| name.as_str().starts_with(&query.prefix)).cloned().collect()
+            state.locks.keys().filter(|name| query.selects(name)).cloned().collect()
         };
-        let mut statuses = names.iter().map(|name| self.inspect(name)).filter(|status| status.holder().is_some());
-        let locks: Vec<_> = statuses.by_ref().take(query.limit.max(1)).collect();
-        let next = statuses.next().and_then(|_| locks.last().map(|last| last.name.clone()));
+        let statuses = names.iter().map(|name| self.inspect(name)).filter(|status| status.holder().is_some());
+        let mut locks: Vec<_> = statuses.take(query.fetch_size()).collect();
+        let next = query.cut(&mut locks, |lock| &lock.name);
         Page::new(locks, next)
     }
 

@@ -19,7 +19,7 @@ use lock_core::{
 };
 use sqlx::mysql::{MySqlArguments, MySqlRow};
 
-use crate::rows::{Prefix, duration, holder, micros, shared};
+use crate::rows::{Prefix, duration, holder, micros};
 use crate::server::{Again, Read, Server, ServerOptions, Statement, Unsettled};
 use error::MySql;
 pub use factory::MySqlFactory;
@@ -299,7 +299,7 @@ impl DistributedLock for MySqlLock {
             for some in same.chunks(RENEWED_AT_ONCE) {
                 match self.renew_some(some).await {
                     Ok(renewals) => answers.extend(renewals.into_iter().map(Ok)),
-                    Err(error) => answers.extend(shared(&error, some.len())),
+                    Err(error) => answers.extend(vec![Err(error); some.len()]),
                 }
             }
         }
@@ -315,19 +315,17 @@ impl DistributedLock for MySqlLock {
     }
 
     async fn list(&self, query: &ListQuery) -> Result<Page> {
-        let limit = query.limit.clamp(1, 10_000);
         let (from, end) = self.prefix.range(&query.prefix);
         let (from, end) = (from.as_str(), end.as_str());
         let after = query.after.as_ref().map(|name| self.prefix.key(name)).unwrap_or_default();
         let after = after.as_str();
-        let arguments = arguments!(from, after, end, from, after, end, limit as i64 + 1);
+        let arguments = arguments!(from, after, end, from, after, end, query.fetch_size() as i64);
         let answer = self.server.run(&self.statements.list, arguments, Again::Yes).await?;
-        let shown = &answer.rows[..answer.rows.len().min(limit)];
-        let (Some(first), Some(last)) = (shown.first(), shown.last()) else { return Ok(Page::default()) };
+        let (Some(first), Some(last)) = (answer.rows.first(), answer.rows.last()) else { return Ok(Page::default()) };
         let key = |row| self.text(row, "name").map(Option::unwrap_or_default);
         let mut waiters = self.waiters(&key(first)?, &key(last)?).await?;
-        let locks: Vec<_> = shown.iter().map(|row| self.status(row, &mut waiters)).collect::<Result<_>>()?;
-        let next = (answer.rows.len() > limit).then(|| locks.last().map(|last| last.name.clone())).flatten();
+        let mut locks: Vec<_> = answer.rows.iter().map(|row| self.status(row, &mut waiters)).collect::<Result<_>>()?;
+        let next = query.cut(&mut locks, |lock| &lock.name);
         Ok(Page::new(locks, next))
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::{BackendFactory, DistributedLock, Error, ErrorKind, Result, Target};
+use lock_core::{BackendFactory, DistributedLock, Error, ErrorKind, Result, Target, warn_of};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use super::statements::{SCHEMA, Statements, VERSION};
@@ -105,9 +105,7 @@ impl PostgresLock {
         if let Err(error) = lock.server.run(&lock.statements.sweep, arguments!(), Again::No).await {
             tracing::debug!(%error, "old rows were not deleted");
         }
-        for finding in lock.findings().await.unwrap_or_default() {
-            tracing::warn!(server = %lock.server.shown, setting = %finding.setting, voids = %finding.voids, "unsafe setting");
-        }
+        warn_of(&lock.findings().await.unwrap_or_default(), &lock.server.shown);
         Ok(lock)
     }
 

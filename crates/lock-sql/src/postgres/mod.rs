@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Instant, ListQuery,
-    LockName, LockStatus, OwnerId, Page, Renewal, Result, Scope, StoreToken, Unlocked,
+    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, InLine, ListQuery, LockName,
+    LockStatus, OwnerId, Page, Renewal, Result, Scope, StoreToken, Unlocked,
 };
 use sqlx::postgres::{PgConnectOptions, PgRow};
 
-use crate::rows::{Prefix, duration, holder, micros, shared};
+use crate::rows::{Prefix, duration, holder, micros};
 use crate::server::{Again, Answer, Read, Server, ServerOptions, Unsettled};
 use error::Postgres;
 pub use factory::PostgresFactory;
@@ -70,12 +70,11 @@ impl fmt::Debug for PostgresLock {
 /// What an attempt was answered.
 enum Acquired {
     Granted(Grant),
-    /// Held by another for so many microseconds more, by a clock that showed this time.
+    /// Held by another for so many microseconds more, with this token.
     Busy {
         left_us: i64,
-        now_us: i64,
         token: i64,
-        sent: Instant,
+        in_line: InLine,
     },
 }
 
@@ -118,9 +117,8 @@ impl PostgresLock {
             ))),
             (None, Some(left_us)) => Ok(Acquired::Busy {
                 left_us,
-                now_us: now_us.unwrap_or_default(),
                 token: held.unwrap_or_default(),
-                sent: answer.sent,
+                in_line: InLine { sent: answer.sent, store_us: now_us.unwrap_or_default() },
             }),
             _ => Err(Error::new(
                 ErrorKind::Refused,
@@ -197,10 +195,10 @@ impl DistributedLock for PostgresLock {
         let mut place = self.waiters.register(claim, &key);
         loop {
             let client = self.waiters.client();
-            let in_line = client.map(|client| (client, place.number));
-            let (left_us, now_us, held, sent) = match self.acquire(claim, &key, in_line).await? {
+            let told = client.map(|client| (client, place.number));
+            let (left_us, held, in_line) = match self.acquire(claim, &key, told).await? {
                 Acquired::Granted(grant) => return Ok(grant),
-                Acquired::Busy { left_us, now_us, token, sent } => (left_us, now_us, token, sent),
+                Acquired::Busy { left_us, token, in_line } => (left_us, token, in_line),
             };
             self.waiters.ensure_task(|| watch::keep_watching(self.clone()));
             if client.is_some() {
@@ -208,9 +206,7 @@ impl DistributedLock for PostgresLock {
             }
             match place.later_than(held).await {
                 News::Granted { token, at_us, arrived } => {
-                    // By the server's clock this long after it saw our request, so on ours no sooner than that after we
-                    // sent it. Should that clock have been set, it was granted before we heard of it in any case.
-                    let valid_until = (sent + duration(at_us - now_us)).min(arrived) + duration(micros(claim.lease));
+                    let valid_until = in_line.valid_until(at_us, arrived, duration(micros(claim.lease)));
                     return Ok(Grant::new(StoreToken::new(token as u64)?, valid_until));
                 }
                 News::Enter => {}
@@ -231,7 +227,7 @@ impl DistributedLock for PostgresLock {
         for some in claims.chunks(RENEWED_AT_ONCE) {
             match self.renew_some(some).await {
                 Ok(renewals) => answers.extend(renewals.into_iter().map(Ok)),
-                Err(error) => answers.extend(shared(&error, some.len())),
+                Err(error) => answers.extend(vec![Err(error); some.len()]),
             }
         }
         answers
@@ -243,13 +239,12 @@ impl DistributedLock for PostgresLock {
     }
 
     async fn list(&self, query: &ListQuery) -> Result<Page> {
-        let limit = query.limit.clamp(1, 10_000);
         let (from, end) = self.prefix.range(&query.prefix);
         let after = query.after.as_ref().map(|name| self.prefix.key(name)).unwrap_or_default();
-        let arguments = arguments!(from, after, end, limit as i64 + 1);
+        let arguments = arguments!(from, after, end, query.fetch_size() as i64);
         let answer = self.server.run(&self.statements.list, arguments, Again::Yes).await?;
-        let locks: Vec<_> = answer.rows.iter().take(limit).map(|row| self.status(row)).collect::<Result<_>>()?;
-        let next = (answer.rows.len() > limit).then(|| locks.last().map(|last| last.name.clone())).flatten();
+        let mut locks: Vec<_> = answer.rows.iter().map(|row| self.status(row)).collect::<Result<_>>()?;
+        let next = query.cut(&mut locks, |lock| &lock.name);
         Ok(Page::new(locks, next))
     }
 

@@ -175,7 +175,7 @@ where
 
     fn not_connected(&self, error: pool::NotLent) -> Error {
         match error {
-            pool::NotLent::Closed => Error::new(ErrorKind::Closed, "these locks were closed"),
+            pool::NotLent::Closed => Error::closed(),
             pool::NotLent::Connecting(error) => Said::of::<D>(&error).connecting(&self.shown, error),
         }
     }

@@ -1,19 +1,17 @@
 //! From a URL or options to a server.
 
 use std::fmt;
-use std::fs::File;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{BackendUrl, Clock, Error, ErrorKind, Params, Result, SystemClock, Target};
+use lock_core::{
+    BackendUrl, Clock, Error, ErrorKind, Params, Result, SystemClock, Target, check_prefix, check_timeout, read_file,
+};
 use percent_encoding::percent_decode_str;
 
 use crate::rows::Prefix;
-
-/// The longest that anybody waits for one request.
-const LONGEST: Duration = Duration::from_secs(60);
 
 /// The parameters of the URL, and the settings of the config, that are a server's own.
 const KNOWN: [&str; 12] = [
@@ -291,28 +289,21 @@ impl ServerOptions {
     pub(crate) fn check(&self) -> Result<Prefix> {
         let Reached { prefix, timeout, connections, .. } = &self.reached;
         let invalid = |wrong: String| Err(Error::new(ErrorKind::Invalid, wrong));
-        if prefix.len() > 128 || prefix.chars().any(char::is_control) {
-            return invalid(format!("the prefix {prefix:?} has more than 128 bytes or a control character"));
-        }
-        if !(Duration::from_millis(10)..=LONGEST).contains(timeout) {
-            return invalid(format!("the time-out is {timeout:?}; it must be between 10 milliseconds and a minute"));
-        }
+        check_prefix(prefix, None)?;
+        check_timeout(*timeout)?;
         if !(1..=1000).contains(connections) {
             return invalid(format!("{connections} connections are not between 1 and 1000"));
         }
         let Tls { root, certificate, key, .. } = &self.tls;
         for (setting, file) in [("sslrootcert", root), ("sslcert", certificate), ("sslkey", key)] {
-            if let Some(file) = file
-                && let Err(error) = File::open(file)
-            {
-                return invalid(format!("{setting}: the file {} cannot be read: {error}", file.display()));
-            }
+            // The driver reads it for each connection; what is wrong with it shows now.
+            file.as_deref().map(|file| read_file(setting, file)).transpose()?;
         }
         if certificate.is_some() != key.is_some() {
             return invalid("sslcert and sslkey need each other".to_owned());
         }
         if !cfg!(feature = "tls") && !matches!(self.tls.mode, None | Some(TlsMode::Disable)) {
-            return Err(Error::new(ErrorKind::Unsupported, "TLS is not built in: switch on the cargo feature \"tls\""));
+            return Err(Error::not_built_in("TLS", "tls"));
         }
         Ok(Prefix::new(prefix))
     }
@@ -347,11 +338,10 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused() {
         let options = || ServerOptions::new("mysql://h").unwrap();
-        let longer = LONGEST + Duration::from_millis(1);
         for bad in [
             options().prefix("a\n"),
             options().timeout(Duration::ZERO),
-            options().timeout(longer),
+            options().timeout(Duration::from_secs(61)),
             options().connections(0),
         ] {
             assert_eq!(bad.check().unwrap_err().kind(), ErrorKind::Invalid);

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{BackendFactory, Clock, DistributedLock, Error, ErrorKind, Result, SystemClock, Target};
+use lock_core::{
+    BackendFactory, Clock, DistributedLock, Error, ErrorKind, Result, SystemClock, Target, check_prefix, warn_of,
+};
 
 use super::SqliteLock;
 use super::host_clock::HostClock;
@@ -59,12 +61,11 @@ impl SqliteOptions {
         self
     }
 
-    /// Opens the file, or makes it, in bounded time. It must be called, and the lock be used, within a tokio runtime
+    /// Opens the file, or makes it, in bounded time, and logs a warning for each setting that voids a promise. It must be called, and the lock be used, within a tokio runtime
     /// that has I/O and time enabled.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for a path that is not UTF-8, a prefix with control characters, and a `busy` above an
-    /// hour; [`ErrorKind::Refused`] if the folder is missing, something is not writable, the disk is full, or the file
+    /// [`ErrorKind::Invalid`] for a path that is not UTF-8, a prefix that cannot be, and a `busy` above an hour; [`ErrorKind::Refused`] if the folder is missing, something is not writable, the disk is full, or the file
     /// is not a database or has other tables than ours; [`ErrorKind::Unavailable`] if another process keeps writing to
     /// it.
     ///
@@ -75,9 +76,7 @@ impl SqliteOptions {
         if self.path.to_str().is_none() {
             return invalid(format!("the path {} is not UTF-8, which SQLite needs", self.path.display()));
         }
-        if self.prefix.chars().any(char::is_control) {
-            return invalid(format!("the prefix {:?} has a control character", self.prefix));
-        }
+        check_prefix(&self.prefix, None)?;
         if self.busy > LONGEST_BUSY {
             return invalid(format!("busy is {:?}, longer than an hour", self.busy));
         }
@@ -87,6 +86,7 @@ impl SqliteOptions {
         let store = Store::open(path, self.clock, self.host, self.busy).await?;
         let lock = SqliteLock::new(store, &self.prefix);
         lock.sweep_if_due().await;
+        warn_of(&lock.findings().await.unwrap_or_default(), lock.store.path.display());
         Ok(lock)
     }
 }

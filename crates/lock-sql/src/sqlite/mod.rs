@@ -27,7 +27,7 @@ use lock_core::{
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
-use crate::rows::{Prefix, duration, holder, micros, shared};
+use crate::rows::{Prefix, duration, holder, micros};
 pub use factory::{SqliteFactory, SqliteOptions, default_path};
 use statements::{Ask, GRANT, INSPECT, LEAVE, LIST, RELEASE, RENEW, SWEEP, SWEEP_IS_DONE, SWEEP_IS_DUE, SWEEP_LINE};
 use store::{Answer, Failure, Store};
@@ -258,7 +258,7 @@ impl DistributedLock for SqliteLock {
             match self.renew_some(some).await {
                 Ok(renewals) => answers.extend(renewals.into_iter().map(Ok)),
                 Err(Failure::Replaced) => answers.extend(some.iter().map(|_| Ok(Renewal::NotHeld))),
-                Err(Failure::Error(error)) => answers.extend(shared(&error, some.len())),
+                Err(Failure::Error(error)) => answers.extend(vec![Err(error); some.len()]),
             }
         }
         answers
@@ -274,21 +274,20 @@ impl DistributedLock for SqliteLock {
     }
 
     async fn list(&self, query: &ListQuery) -> Result<Page> {
-        let limit = query.limit.clamp(1, 10_000);
         let (from, end) = self.prefix.range(&query.prefix);
         let after = query.after.as_ref().map(|name| self.key(name)).unwrap_or_default();
         let ask = Ask {
             statement: LIST,
             key: &from,
             owner: &after,
-            number: limit as i64 + 1,
+            number: query.fetch_size() as i64,
             text: Some(&end),
             many: true,
             ..Ask::default()
         };
         let answer = self.run_again(ask).await?;
-        let locks: Vec<_> = answer.rows.iter().take(limit).map(|row| self.status(row)).collect::<Result<_>>()?;
-        let next = (answer.rows.len() > limit).then(|| locks.last().map(|last| last.name.clone())).flatten();
+        let mut locks: Vec<_> = answer.rows.iter().map(|row| self.status(row)).collect::<Result<_>>()?;
+        let next = query.cut(&mut locks, |lock| &lock.name);
         Ok(Page::new(locks, next))
     }
 

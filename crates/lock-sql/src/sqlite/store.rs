@@ -243,7 +243,7 @@ impl Slot {
         }
         match self {
             Self::Open(opened) => Ok(opened),
-            _ => Err(Error::new(ErrorKind::Closed, format!("the file {} was closed", store.path.display()))),
+            _ => Err(Error::closed()),
         }
     }
 
