@@ -1,16 +1,19 @@
 //! The way into a line, and through it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use lock_core::{Claim, Error, ErrorKind, Grant, Instant, Result, StoreToken, TokenBase, Unlocked};
+use lock_core::{Claim, Error, ErrorKind, Grant, Result, StoreToken, TokenBase, Unlocked};
+use tokio::time::{Instant, timeout, timeout_at};
 use zookeeper_client::{
     Client, CreateMode, CreateOptions, Error as ZkError, EventType, MultiWriteResult, OneshotWatcher,
 };
 
-use crate::error::of_request;
+use crate::error::{of_preparing, of_request};
 use crate::names::{Ahead, ahead, name_of};
 use crate::release::{find, node_prefix, release};
 use crate::session::{Hold, Life, Session};
+use crate::sessions::Sessions;
 
 /// What came of one attempt in one session.
 pub(crate) enum Attempt {
@@ -22,7 +25,7 @@ pub(crate) enum Attempt {
 
 /// What the making of our node told.
 struct Made {
-    sent: Instant,
+    sent: lock_core::Instant,
     czxid: i64,
     node: String,
     /// Who stands in the line, if that is known.
@@ -36,19 +39,47 @@ struct Place<'a> {
     node: String,
 }
 
+/// A session in which a claim of this lease can enter a line, and the base of its token.
+///
+/// # Errors
+/// Nothing was asked about any lock.
+pub(crate) async fn ready(sessions: &Sessions, lease: Duration) -> Result<(Arc<Session>, TokenBase)> {
+    let late = Instant::now() + sessions.settings.timeout;
+    loop {
+        let session = sessions.of(lease).await?;
+        match prepare(&session).await {
+            // A short session ends where the servers are slow, and nothing is lost by that yet. The next is another one
+            // as soon as its end is noted.
+            Err(_) if session.is_over() && Instant::now() < late => {
+                let _ = timeout_at(late, session.reached(Life::Over)).await;
+            }
+            prepared => return prepared.map(|base| (session, base)),
+        }
+    }
+}
+
+/// Does, once or after a pause, what takes several requests: before we are in anybody's way.
+async fn prepare(session: &Session) -> Result<TokenBase> {
+    session.connected().await?;
+    let preparing = async {
+        if session.proof().is_none() {
+            // From the beacon, others read how long the claims of this session last.
+            session.prove().await?;
+        }
+        let base = session.token_base().await?;
+        session.sure().await?;
+        Ok(base)
+    };
+    let prepared = timeout(session.settings.timeout, preparing).await;
+    prepared.unwrap_or(Err(ZkError::Timeout)).map_err(of_preparing)
+}
+
 /// Enters the line, and waits in it if so wanted.
 ///
 /// # Errors
 /// As of [`DistributedLock::lock`](lock_core::DistributedLock::lock).
-pub(crate) async fn attempt(session: &Session, claim: &Claim, wait: bool) -> Result<Attempt> {
+pub(crate) async fn attempt(session: &Session, base: TokenBase, claim: &Claim, wait: bool) -> Result<Attempt> {
     let client = session.connected().await?;
-    if session.proof().is_none() {
-        // From the beacon, others read how long the claims of this session last.
-        session.prove().await.map_err(of_request)?;
-    }
-    let base = session.token_base().await.map_err(of_request)?;
-    // Before we are in anybody's way.
-    session.sure().await.map_err(of_request)?;
     if !session.begin(&claim.owner, &claim.name) {
         return Ok(Attempt::SessionOver);
     }
@@ -73,7 +104,7 @@ async fn stand(session: &Session, client: Arc<Client>, base: TokenBase, claim: &
     let folder = session.settings.names.folder(&claim.name);
     let prefix = format!("{folder}/{}", node_prefix(&claim.owner));
     let entering = enter(session, &client, claim, &folder, &prefix);
-    let entered = tokio::time::timeout(session.settings.timeout, entering).await;
+    let entered = timeout(session.settings.timeout, entering).await;
     let Made { sent, czxid, node, children } = entered.unwrap_or_else(|_| Err(of_request(ZkError::Timeout)))?;
     // Kept over a wait, it would keep the session open.
     drop(client);
@@ -150,7 +181,7 @@ async fn make(
 }
 
 /// What a request made whose answer was lost: the node if this session made one, and its line.
-async fn made(session: &Session, claim: &Claim, sent: Instant) -> Result<Option<Made>, ZkError> {
+async fn made(session: &Session, claim: &Claim, sent: lock_core::Instant) -> Result<Option<Made>, ZkError> {
     let Some((node, children)) = find(session, &claim.owner, &claim.name).await? else { return Ok(None) };
     let path = &node;
     let stat = session.ask(|client| async move { client.check_stat(path).await }).await?;

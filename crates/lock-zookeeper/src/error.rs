@@ -34,6 +34,17 @@ pub(crate) fn of_connecting(servers: &str, error: ZkError) -> Error {
     }
 }
 
+/// The error of what a claim needs before anything is asked about its lock, so that nothing of it can be unknown.
+pub(crate) fn of_preparing(error: ZkError) -> Error {
+    match of_request(error.clone()) {
+        unknown if unknown.kind() == ErrorKind::Unknown => {
+            let wrong = "the servers do not answer in time, or too slowly for so short a lease; look whether they run";
+            Error::new(ErrorKind::Unavailable, wrong).with_source(error)
+        }
+        known => known,
+    }
+}
+
 pub(crate) fn unreachable(servers: &str) -> Error {
     let message = format!("none of {servers} can be reached; check the addresses, and that most of the servers run");
     Error::new(ErrorKind::Unavailable, message)

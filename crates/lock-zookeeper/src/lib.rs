@@ -48,7 +48,7 @@ use lock_core::{
 use tokio::sync::broadcast::error::RecvError;
 use zookeeper_client::Error as ZkError;
 
-use acquire::{Attempt, attempt};
+use acquire::{Attempt, attempt, ready};
 use error::of_request;
 use factory::Settings;
 pub use factory::{ZookeeperFactory, ZookeeperOptions};
@@ -96,8 +96,8 @@ impl ZookeeperLock {
             release(&session, &claim.owner).await?;
         }
         loop {
-            let session = self.sessions.of(claim.lease).await?;
-            match attempt(&session, claim, wait).await? {
+            let (session, base) = ready(&self.sessions, claim.lease).await?;
+            match attempt(&session, base, claim, wait).await? {
                 Attempt::Granted(grant) => return Ok(Some(grant)),
                 Attempt::Busy => return Ok(None),
                 Attempt::SessionOver => {}
@@ -114,7 +114,8 @@ impl ZookeeperLock {
 
     /// Renews the claims of one session.
     async fn renew_in(session: &Session, claims: &[(usize, &Claim)]) -> Vec<(usize, Result<Renewal>)> {
-        let proof = session.prove().await;
+        // A proof that comes later renews nothing any more.
+        let proof = tokio::time::timeout(session.lasts, session.prove()).await.unwrap_or(Err(ZkError::Timeout));
         let now = session.now();
         let renewal = |claim: &Claim| {
             proof.clone().map_err(of_request)?;

@@ -181,8 +181,8 @@ impl Session {
 
     /// Awaits an answer, in bounded time.
     pub(crate) async fn answer<T>(&self, asked: impl Future<Output = Result<T, ZkError>>) -> Result<T, ZkError> {
-        let bound = self.settings.timeout.min(self.lasts);
-        let answer = tokio::time::timeout(bound, asked).await.unwrap_or(Err(ZkError::Timeout));
+        // Not by the session's length, if that is less: slow servers may keep it alive, and its end is an answer too.
+        let answer = tokio::time::timeout(self.settings.timeout, asked).await.unwrap_or(Err(ZkError::Timeout));
         if let Err(ZkError::Timeout | ZkError::ConnectionLoss | ZkError::Custom(_)) = answer {
             self.state().doubtful = true;
         }
@@ -242,18 +242,19 @@ impl Session {
         self.valid_until(self.lasts)
     }
 
-    /// Sees to it that a grant is worth something: after a pause, that takes two writes.
+    /// Sees to it that a grant is worth something, in bounded time: after a pause, that takes two writes, and more where
+    /// the servers are slow.
     pub(crate) async fn sure(&self) -> Result<(), ZkError> {
-        for _ in 0..4 {
-            if self.now() + self.lasts / 4 < self.sure_until() {
-                return Ok(());
+        let writing = async {
+            while self.now() + self.lasts / 4 >= self.sure_until() {
+                let sent = self.now();
+                self.write_beacon().await?;
+                self.proved(sent);
+                self.settings.clock.sleep_until(self.now() + self.report).await;
             }
-            let sent = self.now();
-            self.write_beacon().await?;
-            self.proved(sent);
-            self.settings.clock.sleep_until(self.now() + self.report).await;
-        }
-        Err(ZkError::Timeout)
+            Ok(())
+        };
+        tokio::time::timeout(self.settings.timeout, writing).await.unwrap_or(Err(ZkError::Timeout))
     }
 
     /// Proves that the session lives, unless that was just done.

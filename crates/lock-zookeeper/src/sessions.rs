@@ -19,7 +19,7 @@ use crate::supervise::{mourn, supervise};
 const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
 
 pub(crate) struct Sessions {
-    settings: Arc<Settings>,
+    pub(crate) settings: Arc<Settings>,
     /// The shortest session that the servers give, as far as they were asked.
     pub(crate) shortest: Duration,
     /// The longest, once one was asked for that they do not give.

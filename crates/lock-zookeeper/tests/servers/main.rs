@@ -11,3 +11,4 @@ mod rights;
 #[path = "../says/mod.rs"]
 mod says;
 mod server_clock;
+mod slow;
