@@ -14,6 +14,7 @@ use lock_core::{
 use zookeeper_client::{Acls, Client, Connector, Error as ZkError};
 
 use crate::ZookeeperLock;
+use crate::error::no_chroot;
 use crate::names::Names;
 use crate::sessions::Sessions;
 
@@ -247,7 +248,8 @@ impl ZookeeperOptions {
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] for a prefix or a time-out that cannot be, [`ErrorKind::Unavailable`] if no server can be
-    /// reached or they have no majority, [`ErrorKind::Refused`] for a wrong user or password.
+    /// reached or they have no majority, [`ErrorKind::Refused`] for a wrong user or password, and where the path behind
+    /// the hosts does not exist.
     ///
     /// # Cancel safety
     /// Nothing is held yet.
@@ -265,6 +267,13 @@ impl ZookeeperOptions {
             clock: self.clock,
         });
         let sessions = Sessions::connect(Arc::clone(&settings)).await?;
+        if !self.chroot.is_empty() {
+            // Who looks could not tell a missing one from an empty one. A user who may not list it learns of that later.
+            let listed = sessions.any().await?.list_now("/").await;
+            if let Ok(None) = listed {
+                return Err(no_chroot(&self.chroot));
+            }
+        }
         Ok(ZookeeperLock { settings, sessions: Arc::new(sessions) })
     }
 }
