@@ -40,6 +40,14 @@ pub(crate) fn no_chroot(chroot: &str) -> Error {
     Error::new(ErrorKind::Refused, wrong)
 }
 
+/// A port is open, and no session comes of it.
+pub(crate) fn no_session(host: &str) -> Error {
+    let wrong = format!(
+        "{host} takes the connection, but gives no session; is it ZooKeeper's port, and do most of the servers run?"
+    );
+    Error::new(ErrorKind::Unavailable, wrong)
+}
+
 pub(crate) fn unreachable(servers: &str) -> Error {
     let message = format!("none of {servers} can be reached; check the addresses, and that most of the servers run");
     Error::new(ErrorKind::Unavailable, message)
