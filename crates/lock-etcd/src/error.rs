@@ -52,6 +52,10 @@ pub(crate) fn judge(server: &str, error: EtcdError) -> Verdict {
         return Verdict::Unknown(broken(server).with_source(error));
     };
     if status.source().is_some() {
+        if is_about_frames(status) {
+            let wrong = format!("{server} answers, but not as etcd does; is it the right port?");
+            return Verdict::Unknown(Error::new(ErrorKind::Unknown, wrong).with_source(error));
+        }
         return match is_about_connecting(status) {
             true => Verdict::NotDone(unreachable(server).with_source(error)),
             false => Verdict::Unknown(broken(server).with_source(error)),
@@ -117,6 +121,19 @@ fn is_about_connecting(status: &Status) -> bool {
     false
 }
 
+/// Did something answer that does not speak HTTP/2, as every etcd does?
+fn is_about_frames(status: &Status) -> bool {
+    let mut cause = status.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if ["FRAME_SIZE_ERROR", "frame with invalid size", "PROTOCOL_ERROR"].iter().any(|sign| text.contains(sign)) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
 pub(crate) fn no_answer(server: &str) -> Error {
     let wrong = format!("no answer from {server} in time; look whether it is stopped or cut off");
     Error::new(ErrorKind::Unknown, wrong)
@@ -163,5 +180,40 @@ pub(crate) fn in_doubt(error: Error) -> Error {
 }
 
 fn as_kind(kind: ErrorKind, error: Error) -> Error {
-    Error::new(kind, error.to_string()).with_source(error)
+    // The text begins with the kind that it had.
+    let text = error.to_string();
+    let message = text.split_once(": ").map_or(&*text, |(_, message)| message);
+    Error::new(kind, message).with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::EtcdOptions;
+
+    #[test]
+    fn another_kind_takes_the_place_of_the_first() {
+        let error = in_doubt(unreachable("h:1"));
+        assert!(error.to_string().starts_with("outcome unknown: the server h:1"), "{error}");
+        assert!(not_done(error).to_string().starts_with("store unavailable: the server h:1"));
+    }
+
+    #[tokio::test]
+    async fn another_service_is_told_from_a_server_that_is_away() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("etcd://{}", server.local_addr().unwrap());
+        let serving = tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = server.accept().await.unwrap();
+                let _ = stream.read(&mut [0; 1024]).await.unwrap();
+                stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").await.unwrap();
+            }
+        });
+        let error = EtcdOptions::new(&url).unwrap().connect().await.unwrap_err();
+        serving.abort();
+        assert!(error.to_string().contains("is it the right port?"), "{error:?}");
+    }
 }

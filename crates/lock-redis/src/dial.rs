@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::address::Address;
 use crate::bounded::Bounded;
-use crate::error::of_connecting;
+use crate::error::{of_connecting, of_login};
 use crate::tls::Tls;
 
 /// After so long without an answer to anything, the kernel takes a connection for dead.
@@ -79,7 +79,7 @@ impl Dialer {
         let dial = async {
             let stream = Bounded::new(self.stream(address).await?);
             let made = MultiplexedConnection::new_with_config(login, stream, config).await;
-            made.map_err(|error| of_connecting(address, error))
+            made.map_err(|error| of_login(address, login.password().is_some(), error))
         };
         let late = |_| {
             let tls = if self.tls.is_some() { ", and that it speaks TLS" } else { "" };
@@ -111,5 +111,45 @@ impl Dialer {
             None => Ok(Box::new(stream)),
             Some(tls) => Ok(Box::new(tls.secure(stream, host, address).await?)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use crate::RedisLock;
+
+    /// What is said of a server that answers this to whatever is asked first.
+    async fn said_of(answer: &'static str) -> String {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://{}", server.local_addr().unwrap());
+        let serving = tokio::spawn(async move {
+            let mut kept = Vec::new();
+            loop {
+                let (mut stream, _) = server.accept().await.unwrap();
+                let _ = stream.read(&mut [0; 1024]).await.unwrap();
+                stream.write_all(answer.as_bytes()).await.unwrap();
+                if answer.starts_with('-') {
+                    kept.push(stream);
+                }
+            }
+        });
+        let error = RedisLock::connect(&url, "oarlock").await.unwrap_err();
+        serving.abort();
+        error.to_string()
+    }
+
+    #[tokio::test]
+    async fn another_service_and_a_missing_password_are_told_from_a_server_that_is_away() {
+        for other in ["HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", "\0\0\0\0", ""] {
+            let said = said_of(other).await;
+            assert!(said.contains("is it the right port?"), "{said}");
+        }
+        // As a server answers the whole greeting, which is several commands.
+        let refused = "-NOAUTH HELLO must be called with the client already authenticated\r\n";
+        let said = said_of([refused; 9].concat().leak()).await;
+        assert!(said.contains("wants a password and none was given"), "{said}");
     }
 }

@@ -89,6 +89,22 @@ pub(crate) fn of_connecting(server: &Address, error: RedisError) -> Error {
     Error::new(ErrorKind::Unavailable, message).with_source(error)
 }
 
+/// The error of the first exchange over a connection that was made: with something that is no Redis, perhaps.
+pub(crate) fn of_login(server: &Address, has_password: bool, error: RedisError) -> Error {
+    let is_refused = error.kind() == redis::ErrorKind::AuthenticationFailed || code(&error) == Some("NOAUTH");
+    if is_refused && !has_password {
+        let wrong =
+            format!("the server {server} wants a password and none was given; put it into the URL or the config");
+        return Error::new(ErrorKind::Refused, wrong).with_source(error);
+    }
+    let is_told = is_refused || code(&error).is_some() || error.kind() == redis::ErrorKind::RESP3NotSupported;
+    if is_told || io_error(&error).and_then(tls::explain).is_some() {
+        return of_connecting(server, error);
+    }
+    let wrong = format!("{server} takes the connection, but does not answer as Redis does; is it the right port?");
+    Error::new(ErrorKind::Unavailable, wrong).with_source(error)
+}
+
 fn io_error(error: &RedisError) -> Option<&std::io::Error> {
     error.source()?.downcast_ref::<Arc<dyn StdError + Send + Sync>>()?.downcast_ref()
 }

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance_tests::{Fault, Harness, NotOffered, Store};
-use lock_core::{DistributedLock, LockName, Registry};
+use lock_core::{Claim, DistributedLock, LockName, OwnerId, Registry};
 use lock_sql::{SqliteFactory, SqliteLock};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{Connection, Executor};
@@ -69,6 +70,14 @@ impl SqliteStore {
         SqliteConnection::connect_with(&options).await.unwrap()
     }
 
+    /// The first grant makes the file and its tables.
+    async fn make(&self) {
+        let lock = SqliteLock::open(self.path(), "other").await.unwrap();
+        let claim = Claim::new(LockName::new("x").unwrap(), OwnerId::from_store("x"), Duration::from_secs(1));
+        lock.try_lock(&claim).await.unwrap().unwrap();
+        lock.unlock(&claim).await.unwrap();
+    }
+
     async fn change(&self, name: &LockName, statement: &'static str, number: i64) {
         let query = sqlx::query(statement).bind(format!("oarlock/{name}")).bind(number);
         let changed = query.execute(&mut self.raw().await).await.unwrap();
@@ -99,6 +108,7 @@ impl Store for SqliteStore {
     async fn inject(&self, fault: Fault) -> Result<(), NotOffered> {
         match fault {
             Fault::HoldRequests => {
+                self.make().await;
                 let mut writer = self.raw().await;
                 writer.execute("BEGIN IMMEDIATE").await.unwrap();
                 *self.in_the_way.lock().await = Some(writer);

@@ -45,6 +45,20 @@ pub(crate) fn of_preparing(error: ZkError) -> Error {
     }
 }
 
+/// Nobody but an operator makes it: a name that was mistyped would lock nothing.
+pub(crate) fn no_chroot(chroot: &str) -> Error {
+    let wrong = format!("the path {chroot} behind the hosts does not exist; check it, or make it with zkCli.sh create");
+    Error::new(ErrorKind::Refused, wrong)
+}
+
+/// A port is open, and no session comes of it.
+pub(crate) fn no_session(host: &str) -> Error {
+    let wrong = format!(
+        "{host} takes the connection, but gives no session; is it ZooKeeper's port, and do most of the servers run?"
+    );
+    Error::new(ErrorKind::Unavailable, wrong)
+}
+
 pub(crate) fn unreachable(servers: &str) -> Error {
     let message = format!("none of {servers} can be reached; check the addresses, and that most of the servers run");
     Error::new(ErrorKind::Unavailable, message)

@@ -14,6 +14,7 @@ use lock_core::{
 use zookeeper_client::{Acls, Client, Connector, Error as ZkError};
 
 use crate::ZookeeperLock;
+use crate::error::{no_chroot, no_session};
 use crate::names::Names;
 use crate::sessions::Sessions;
 
@@ -231,7 +232,8 @@ impl ZookeeperOptions {
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] for a prefix or a time-out that cannot be, [`ErrorKind::Unavailable`] if no server can be
-    /// reached or they have no majority, [`ErrorKind::Refused`] for a wrong user or password.
+    /// reached or they have no majority, [`ErrorKind::Refused`] for a wrong user or password, and where the path behind
+    /// the hosts does not exist.
     ///
     /// # Cancel safety
     /// Nothing is held yet.
@@ -248,9 +250,34 @@ impl ZookeeperOptions {
             timeout: self.timeout,
             clock: self.clock,
         });
-        let sessions = Sessions::connect(Arc::clone(&settings)).await?;
+        let sessions = match Sessions::connect(Arc::clone(&settings)).await {
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                return Err(open_port(&settings.hosts).await.map_or(error, |host| no_session(&host)));
+            }
+            connected => connected?,
+        };
+        if !self.chroot.is_empty() {
+            // Who looks could not tell a missing one from an empty one. A user who may not list it learns of that later.
+            let listed = sessions.any().await?.list_now("/").await;
+            if let Ok(None) = listed {
+                return Err(no_chroot(&self.chroot));
+            }
+        }
         Ok(ZookeeperLock { settings, sessions: Arc::new(sessions) })
     }
+}
+
+/// Which of the hosts takes a connection at all?
+async fn open_port(hosts: &[String]) -> Option<String> {
+    let looking = async {
+        for host in hosts {
+            if tokio::net::TcpStream::connect(host).await.is_ok() {
+                return Some(host.clone());
+            }
+        }
+        None
+    };
+    tokio::time::timeout(Duration::from_secs(1), looking).await.unwrap_or(None)
 }
 
 /// Connects to `zookeeper://user:password@h1:2181,h2:2181/chroot`, or `zk:`.
@@ -287,6 +314,18 @@ mod tests {
         assert_eq!((login.user.as_str(), login.password.as_str()), ("us@er", "p/w"));
         assert!(!format!("{options:?}").contains("p/w"));
         assert_eq!(ZookeeperOptions::new("zk://h").unwrap().chroot, "");
+    }
+
+    #[tokio::test]
+    async fn another_service_is_told_from_servers_that_are_away() {
+        let other = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (there, away) = (other.local_addr().unwrap().to_string(), "127.0.0.1:1".to_owned());
+        for (host, says) in [(&there, "is it ZooKeeper's port"), (&away, "none of 127.0.0.1:1 can be reached")] {
+            let options = ZookeeperOptions::new(&format!("zk://{host}")).unwrap().timeout(Duration::from_millis(300));
+            let error = options.connect().await.map(drop).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+            assert!(error.to_string().contains(says), "{error}");
+        }
     }
 
     #[test]

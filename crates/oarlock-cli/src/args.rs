@@ -45,7 +45,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Show who holds a lock and who waits for it
     Inspect(InspectArgs),
-    /// Show the locks that are held or waited for
+    /// Show the locks that are held or waited for. If there are none, it says so on a terminal; elsewhere it prints the
+    /// table's head alone, or with --json an empty list
     List(ListArgs),
     /// End a hold by force, whoever's it is; the holder's command is ended
     Evict(EvictArgs),
@@ -67,15 +68,21 @@ pub(crate) enum Command {
     Completions { shell: Shell },
     /// Print the manual page, of the program or of one of its commands
     Man { command: Option<String> },
-    /// Not for users: see `run::guardian`
-    #[command(name = "__guard", hide = true)]
+}
+
+/// What this program starts itself for. No help, completion or manual page shows it.
+#[derive(Debug, Parser)]
+#[command(name = "oarlock")]
+pub(crate) enum Part {
+    /// See `run::guardian`
+    #[command(name = GUARD)]
     Guard(GuardArgs),
-    /// Not for users: see `compare::worker`
-    #[command(name = WORKER, hide = true)]
+    /// See `compare::worker`
+    #[command(name = WORKER)]
     Worker,
 }
 
-/// The name of the command that a worker of `compare` is.
+pub(crate) const GUARD: &str = "__guard";
 pub(crate) const WORKER: &str = "__worker";
 
 const RUN: &str = "Run a command only while the lock is held.
@@ -93,27 +100,36 @@ the background when it ends is not waited for.";
 pub(crate) struct RunArgs {
     /// The lock's name
     pub(crate) name: String,
-    /// Wait so long at most, such as 30s or 5m; a bare number means seconds. Without it: without end
-    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "try_lock")]
+    /// Wait so long at most, such as 30s or 5m. Without it: without end. Connecting counts, and has at least a second
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, conflicts_with = "try_lock")]
     pub(crate) wait: Option<Duration>,
-    /// Do not wait at all
+    /// Do not wait at all. Connecting may take a second
     #[arg(long = "try")]
     pub(crate) try_lock: bool,
     /// How long the lock outlives a holder that is not heard of any more
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) lease: Option<Duration>,
     /// The exit code if the lock is not free in time
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::CONFLICT)]
     pub(crate) conflict_exit_code: u8,
     /// The time between SIGTERM and SIGKILL when the lock is lost
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10s")]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, default_value = "10s")]
     pub(crate) grace: Duration,
     /// The command and its arguments
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<OsString>,
 }
 
+/// What connecting may take, however short the wait.
+const LEAST_TO_CONNECT: Duration = Duration::from_secs(1);
+
 impl RunArgs {
+    /// How long connecting may take; `None` is without a bound of ours.
+    pub(crate) fn connects_within(&self) -> Option<Duration> {
+        let wait = if self.try_lock { Some(Duration::ZERO) } else { self.wait };
+        wait.map(|wait| wait.max(LEAST_TO_CONNECT))
+    }
+
     /// How this holder is called where somebody looks: by the command's name, which tells more than ours.
     pub(crate) fn label(&self) -> Option<String> {
         let stem = Path::new(self.command.first()?).file_name()?.to_string_lossy();
@@ -130,6 +146,9 @@ pub(crate) struct InspectArgs {
     /// Print one JSON document
     #[arg(long)]
     pub(crate) json: bool,
+    /// Exit with 0 if the lock is held, and with 1 if it is free
+    #[arg(long)]
+    pub(crate) exit_code: bool,
 }
 
 #[derive(Debug, Args)]
@@ -217,10 +236,14 @@ pub(crate) struct GuardArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-/// `30s`, `1m 30s`, or a number of seconds.
+/// `30s`, `1m 30s` or `0`, as in the config.
 fn duration(text: &str) -> Result<Duration, String> {
+    if text.starts_with('-') {
+        return Err("it cannot be negative; write 30s, 5m or 1h 30m".to_owned());
+    }
     match text.parse::<f64>() {
-        Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string()),
+        Ok(0.0) => Ok(Duration::ZERO),
+        Ok(_) => Err("it needs a unit; write 30s, 5m or 1h 30m".to_owned()),
         Err(_) => humantime::parse_duration(text).map_err(|error| format!("{error}; write 30s, 5m or 1h 30m")),
     }
 }
@@ -237,11 +260,13 @@ mod tests {
 
     #[test]
     fn durations_are_read_in_each_form() {
-        for (text, millis) in [("30s", 30_000), ("1m 30s", 90_000), ("2", 2_000), ("0.25", 250), ("5ms", 5), ("0", 0)] {
+        for (text, millis) in [("30s", 30_000), ("1m 30s", 90_000), ("5ms", 5), ("0", 0), ("0s", 0)] {
             assert_eq!(duration(text).unwrap(), Duration::from_millis(millis), "{text}");
         }
-        for bad in ["", "-1", "nan", "soon", "1e99"] {
-            assert!(duration(bad).is_err(), "{bad}");
+        for (bad, says) in
+            [("", "write"), ("-1s", "negative"), ("-1", "negative"), ("2", "unit"), ("0.25", "unit"), ("soon", "write")]
+        {
+            assert!(duration(bad).unwrap_err().contains(says), "{bad}");
         }
     }
 

@@ -4,8 +4,8 @@ use std::error::Error as _;
 
 use oarlock::{Error, ErrorKind};
 
-/// The lock was not free (`-E` chooses another code); an evicted lock was not held; `doctor` found something;
-/// `compare` saw two holders at once.
+/// The lock was not free (`-E` chooses another code); an evicted lock was not held, or one that `inspect --exit-code`
+/// was asked about; `doctor` found something; `compare` saw two holders at once.
 pub(crate) const CONFLICT: u8 = 1;
 /// The command line is wrong.
 pub(crate) const USAGE: u8 = 64;
@@ -15,7 +15,7 @@ pub(crate) const UNAVAILABLE: u8 = 69;
 pub(crate) const OS_ERROR: u8 = 71;
 /// The lock was lost before the command ended.
 pub(crate) const LOST: u8 = 75;
-/// The configuration is wrong.
+/// The configuration is wrong, or asks for a lease that the store does not give.
 pub(crate) const CONFIG: u8 = 78;
 /// The command is there but cannot be run.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
@@ -27,12 +27,12 @@ pub(crate) const SIGNAL: u8 = 128;
 /// The same for the reader of `--help` and of the manual page.
 pub(crate) const HELP: &str = "Exit codes:
   0    done (of `run`: the command's own code; 128+N if signal N ended it)
-  1    not free in time (`run`, see -E), not held or left alone (`evict`), findings (`doctor`), two holders at once (`compare`)
+  1    not free in time (`run`, see -E), not held (`inspect --exit-code`), not held or left alone (`evict`), findings (`doctor`), two holders at once (`compare`)
   64   wrong usage
   69   the store cannot be reached, refused, or did not answer
   71   the operating system refused something
   75   the lock was lost before the command ended
-  78   wrong configuration
+  78   wrong configuration, or a lease that the store does not give
   126  the command cannot be executed
   127  the command was not found
   128+N  interrupted by signal N";
@@ -97,9 +97,13 @@ fn told(error: &Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        // Many an error says itself what caused it.
+        // Many an error says itself what caused it. Of ours, the kind was said.
         let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
+        let cause_text = match cause_text.split_once(": ") {
+            Some((_, message)) if cause.is::<Error>() => message,
+            _ => &cause_text,
+        };
+        if !text.contains(cause_text) {
             text.push_str(&format!(": {cause_text}"));
         }
         source = cause.source();
@@ -110,6 +114,14 @@ fn told(error: &Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kind_is_said_once() {
+        let first = Error::new(ErrorKind::Unavailable, "nobody is there");
+        let told = |message: &str| told(&Error::new(ErrorKind::Unknown, message).with_source(first.clone()));
+        assert_eq!(told("nobody is there"), "outcome unknown: nobody is there");
+        assert_eq!(told("sent twice"), "outcome unknown: sent twice: nobody is there");
+    }
 
     #[test]
     fn the_help_names_each_code() {

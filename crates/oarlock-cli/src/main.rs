@@ -18,31 +18,60 @@ use std::env;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use args::{Cli, Command, Settings};
+use args::{Cli, Command, GUARD, Part, Settings, WORKER};
 use clap::Parser;
 use exit::Failure;
 use oarlock::Locks;
+use tokio::time::Instant;
 
 /// How long the end of the program may take to give back what it took.
 const SHUTDOWN: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(answer) => {
-            if answer.use_stderr() && env::args().any(|argument| argument.contains("://") && argument.contains('@')) {
-                // It quotes what is wrong, which may be a URL in the wrong place, with a password.
-                output::say("wrong usage, which is not quoted because of a URL with a user in it; see --help");
-            } else {
-                // A help text that nobody reads to its end is no failure.
-                let _ = answer.print();
+    let first = env::args_os().nth(1).unwrap_or_default();
+    if first == GUARD || first == WORKER {
+        return end(async {
+            match Part::parse() {
+                Part::Guard(args) => run::guard(&args).await,
+                Part::Worker => compare::work().await,
             }
-            return ExitCode::from(if answer.use_stderr() { exit::USAGE } else { 0 });
-        }
-    };
+        });
+    }
+    match Cli::try_parse() {
+        Ok(cli) => end(dispatch(cli)),
+        Err(answer) => ExitCode::from(refused(&answer)),
+    }
+}
+
+/// Says what is wrong with the command line, or what was asked of it, such as its help.
+fn refused(answer: &clap::Error) -> u8 {
+    let arguments: Vec<_> = env::args().collect();
+    if !answer.use_stderr() {
+        // A help text that nobody reads to its end is no failure.
+        let _ = answer.print();
+        return 0;
+    }
+    if arguments.iter().any(|argument| argument.contains("://") && argument.contains('@')) {
+        // It quotes what is wrong, which may be a URL in the wrong place, with a password.
+        output::say("wrong usage, which is not quoted because of a URL with a user in it; see --help");
+    } else {
+        let _ = answer.print();
+    }
+    if arguments.iter().any(|argument| argument == "run") && !arguments.iter().any(|argument| argument == "--") {
+        output::say("put -- before the command, as in: oarlock run NAME -- COMMAND");
+    }
+    exit::USAGE
+}
+
+fn end(work: impl Future<Output = Result<u8, Failure>>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = match runtime {
-        Ok(runtime) => runtime.block_on(dispatch(cli)),
+        Ok(runtime) => {
+            let result = runtime.block_on(work);
+            // A look-up of a host's name that was given up would be waited for.
+            runtime.shutdown_background();
+            result
+        }
         Err(error) => Err(Failure::new(exit::OS_ERROR, format!("cannot start: {error}"))),
     };
     match result {
@@ -59,36 +88,61 @@ fn main() -> ExitCode {
 async fn dispatch(cli: Cli) -> Result<u8, Failure> {
     let settings = &cli.settings;
     match &cli.command {
-        Command::Run(args) => on_locks(settings, args.label(), async |locks| run::run(args, locks).await).await,
-        Command::Inspect(args) => on_locks(settings, None, async |locks| show::inspect(args, locks).await).await,
-        Command::List(args) => on_locks(settings, None, async |locks| show::list(args, locks).await).await,
-        Command::Evict(args) => on_locks(settings, None, async |locks| evict::evict(args, locks).await).await,
-        Command::Doctor(args) => on_locks(settings, None, async |locks| show::doctor(args, locks).await).await,
+        Command::Run(args) => {
+            let started = Instant::now();
+            let connecting = config::connect(settings, args.label());
+            let connecting = in_time(args.connects_within(), connecting);
+            on_locks(settings, connecting, async |locks| run::run(args, locks, started).await).await
+        }
+        Command::Inspect(args) => looking(settings, async |locks| show::inspect(args, locks).await).await,
+        Command::List(args) => looking(settings, async |locks| show::list(args, locks).await).await,
+        Command::Evict(args) => looking(settings, async |locks| evict::evict(args, locks).await).await,
+        Command::Doctor(args) => looking(settings, async |locks| show::doctor(args, locks).await).await,
         Command::Top(args) => {
             let url = args.store.clone().or_else(|| settings.url.clone());
             let settings = Settings { url, ..settings.clone() };
-            on_locks(&settings, None, async |locks| top::top(args, locks).await).await
+            looking(&settings, async |locks| top::top(args, locks).await).await
         }
         Command::Compare(args) => {
             output::trace(settings.verbose);
             compare::compare(args, settings).await
         }
-        Command::Guard(args) => run::guard(args).await,
         Command::Schema { store } => config::schema(settings, store.as_deref()),
-        Command::Worker => compare::work().await,
         Command::Completions { shell } => generate::completions(*shell),
         Command::Man { command } => generate::man(command.as_deref()),
     }
 }
 
-/// Connects, works, and gives back whatever the work left taken.
+/// Connects for a command that is not `run`.
+async fn looking(settings: &Settings, work: impl AsyncFnOnce(&Locks) -> Result<u8, Failure>) -> Result<u8, Failure> {
+    on_locks(settings, config::connect(settings, None), work).await
+}
+
+/// Ends connecting when this time is over.
+async fn in_time(
+    within: Option<Duration>,
+    connecting: impl Future<Output = Result<Locks, Failure>>,
+) -> Result<Locks, Failure> {
+    let Some(within) = within else { return connecting.await };
+    match tokio::time::timeout(within, connecting).await {
+        Ok(connected) => connected,
+        Err(_) => {
+            let within = humantime::format_duration(within);
+            let message =
+                format!("the store was not reached within {within}; look whether it runs, or allow more by --wait");
+            Err(Failure::new(exit::UNAVAILABLE, message))
+        }
+    }
+}
+
+/// Works with what is connected to, and gives back whatever the work left taken.
 async fn on_locks(
     settings: &Settings,
-    label: Option<String>,
+    connecting: impl Future<Output = Result<Locks, Failure>>,
     work: impl AsyncFnOnce(&Locks) -> Result<u8, Failure>,
 ) -> Result<u8, Failure> {
     output::trace(settings.verbose);
-    let locks = config::connect(settings, label).await?;
+    let locks = connecting.await?;
     let result = work(&locks).await;
     for name in locks.shutdown(SHUTDOWN).await.unreleased {
         output::say(format!("the store did not confirm the release of {name:?}: it is free when its lease is over"));

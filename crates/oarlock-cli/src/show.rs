@@ -1,5 +1,6 @@
 //! `inspect`, `list` and `doctor`: locks as people and programs want to see them.
 
+use std::io::{self, IsTerminal};
 use std::time::{Duration, SystemTime};
 
 use comfy_table::{Table, presets};
@@ -8,7 +9,7 @@ use serde::Serialize;
 
 use crate::args::{DoctorArgs, InspectArgs, ListArgs};
 use crate::exit::{CONFLICT, Failure};
-use crate::output::{clean, print, print_json, shortened};
+use crate::output::{clean, print, print_json, say, shortened};
 
 pub(crate) async fn inspect(args: &InspectArgs, locks: &Locks) -> Result<u8, Failure> {
     let status = locks.inspect(&args.name).await?;
@@ -23,13 +24,15 @@ pub(crate) async fn inspect(args: &InspectArgs, locks: &Locks) -> Result<u8, Fai
         }
         print(&text)?;
     }
-    Ok(0)
+    Ok(if args.exit_code && status.holder().is_none() { CONFLICT } else { 0 })
 }
 
 pub(crate) async fn list(args: &ListArgs, locks: &Locks) -> Result<u8, Failure> {
     let found = all(&args.prefix, locks).await?;
     if args.json {
         print_json(&found.iter().map(LockView::of).collect::<Vec<_>>())?;
+    } else if found.is_empty() && io::stdout().is_terminal() {
+        say("no locks are held or waited for");
     } else {
         print(&table(&found))?;
     }
@@ -55,7 +58,7 @@ pub(crate) async fn doctor(args: &DoctorArgs, locks: &Locks) -> Result<u8, Failu
     if args.json {
         print_json(&findings.iter().map(FindingView::of).collect::<Vec<_>>())?;
     } else if findings.is_empty() {
-        print("nothing found\n")?;
+        print("no setting voids a promise\n")?;
     } else {
         let mut table = plain_table(&["SETTING", "VOIDS", "ADVICE"]);
         for finding in &findings {

@@ -1,15 +1,17 @@
 //! One acquisition, from the call to a guard or an error: it comes to the queue in the process, asks the store if it is
 //! its turn to, goes on while the store is away, and ends in time.
 
+use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tracing::Instrument;
 use tracing::field::Empty;
 
 use crate::contract::options::LockOptions;
-use crate::contract::{Error, ErrorKind, Instant, LockName, Result};
+use crate::contract::{Error, ErrorKind, Holder, Instant, LockName, Result};
 use crate::engine::core::{Core, closed, sleep_until};
 use crate::engine::outage::Outage;
 use crate::engine::queue::{Entry, Ticket};
@@ -54,6 +56,8 @@ pub(crate) struct Acquisition<'a> {
     owner: Option<&'a Owner>,
     verb: Verb,
     deadline: Option<Instant>,
+    /// Who holds the lock, once the store was asked and has answered.
+    told: watch::Sender<Option<Result<Option<Holder>>>>,
 }
 
 impl<'a> Acquisition<'a> {
@@ -72,19 +76,25 @@ impl<'a> Acquisition<'a> {
         // A wait of zero bounds nothing: one request has to be let through.
         let wait = options.wait.filter(|wait| !wait.is_zero());
         let deadline = wait.map(|wait| core.clock.now() + wait);
-        Ok(Self { core, name: known, options, owner, verb, deadline })
+        Ok(Self { core, name: known, options, owner, verb, deadline, told: watch::Sender::default() })
     }
 
     /// The lock, however it comes.
     pub(crate) async fn lock(self) -> Result<LockGuard> {
-        let end = || self.core.clock.now() + timing::GRACE;
         match self.run().await? {
             Some(guard) => Ok(guard),
             // Busy, which only the one try of a wait of zero is told.
-            None => Err(self.failed(match self.timed_out(end()).await {
-                unanswered if unanswered.kind() == ErrorKind::Unknown => Error::timeout(Duration::ZERO, None),
-                told => told,
-            })),
+            None => {
+                tokio::select! {
+                    biased;
+                    () = self.ask() => {}
+                    () = self.core.clock.sleep_until(self.core.clock.now() + timing::GRACE) => {}
+                }
+                let told = self.told.borrow().clone();
+                let here = || self.core.queue.holder(self.name);
+                let holder = told.and_then(Result::ok).flatten().or_else(here);
+                Err(self.failed(Error::timeout(Duration::ZERO, holder)))
+            }
         }
     }
 
@@ -93,7 +103,14 @@ impl<'a> Acquisition<'a> {
         let verb = self.verb.name();
         let span = tracing::debug_span!("acquire", verb, name = %self.name, owner = Empty, token = Empty);
         let began = Began::now();
-        let outcome = self.seek().instrument(span.clone()).await;
+        let seeking = async {
+            tokio::select! {
+                biased;
+                outcome = self.seek() => outcome,
+                never = self.ask_in_time() => match never {},
+            }
+        };
+        let outcome = seeking.instrument(span.clone()).await;
         self.core.telemetry.acquired(began, outcome.as_ref().map(Option::as_ref));
         let guard = outcome?;
         if let Some(guard) = &guard
@@ -259,16 +276,36 @@ impl<'a> Acquisition<'a> {
         if let Some(holder) = self.core.queue.holder(self.name) {
             return Error::timeout(wait, Some(holder));
         }
-        tokio::select! {
+        let mut told = self.told.subscribe();
+        let answer = async { told.wait_for(Option::is_some).await.ok().and_then(|told| told.clone()) };
+        let answer = tokio::select! {
             biased;
-            answer = self.core.who_holds.ask(&self.core.backend, self.name) => match answer {
-                Ok(holder) => Error::timeout(wait, holder),
-                Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) => {
-                    Error::unanswered(wait, Some(error))
-                }
-                Err(_) => Error::timeout(wait, None),
-            },
-            () = self.core.clock.sleep_until(end) => Error::unanswered(wait, None),
+            answer = answer => answer,
+            () = self.core.clock.sleep_until(end) => None,
+        };
+        match answer {
+            Some(Ok(holder)) => Error::timeout(wait, holder),
+            Some(Err(error)) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) => {
+                Error::unanswered(wait, Some(error))
+            }
+            Some(Err(_)) => Error::timeout(wait, None),
+            None => Error::unanswered(wait, None),
         }
+    }
+
+    /// Asks who holds the lock, a little before the wait is over: the answer is there by then, and a store that is slow
+    /// is not taken for one that is away.
+    async fn ask_in_time(&self) -> Infallible {
+        if let Some(deadline) = self.deadline {
+            let wait = self.options.wait.unwrap_or_default();
+            self.core.clock.sleep_until(deadline.saturating_sub(timing::question(wait))).await;
+            self.ask().await;
+        }
+        std::future::pending().await
+    }
+
+    async fn ask(&self) {
+        let answer = self.core.who_holds.ask(&self.core.backend, self.name).await;
+        self.told.send_replace(Some(answer));
     }
 }

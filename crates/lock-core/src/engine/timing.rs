@@ -6,7 +6,7 @@ use rand::RngExt;
 
 use crate::contract::Instant;
 
-/// How much longer than its wait an acquisition may take to leave the queue and to ask who holds the lock, and how long
+/// How much longer than its wait an acquisition may take to leave the queue and to learn who holds the lock, and how long
 /// what is undone after it may keep its caller. After that the background takes over.
 pub(super) const GRACE: Duration = Duration::from_millis(100);
 
@@ -53,6 +53,11 @@ pub(super) fn renewal_pause(lease: Duration) -> Duration {
 /// A lease that is renewed in time always has more left than this.
 pub(super) fn late(lease: Duration) -> Duration {
     lease / 4
+}
+
+/// How long before the end of a wait the store is asked who holds the lock.
+pub(super) fn question(wait: Duration) -> Duration {
+    (wait / 4).min(Duration::from_secs(1))
 }
 
 /// Did a request that took so long before it failed stand in line? Backends repeat what was not answered, some of them

@@ -106,7 +106,12 @@ impl Said {
         if matches!(&error, sqlx::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData) {
             return UNSAFE.into_error(server, error);
         }
-        let message = format!("the server {server} cannot be reached; check the address, and that it runs");
+        let message = match &error {
+            sqlx::Error::Protocol(_) => {
+                format!("{server} answers, but not as the URL's scheme says; is it the right port?")
+            }
+            _ => format!("the server {server} cannot be reached; check the address, and that it runs"),
+        };
         Error::new(ErrorKind::Unavailable, message).with_source(error)
     }
 }

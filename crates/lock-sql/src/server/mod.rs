@@ -191,7 +191,7 @@ where
                 ErrorKind::Unavailable,
                 format!(
                     "no connection to the server {server} within {limit:?}: it does not answer, or all of ours are in use; \
-                     look whether it runs, or raise `connections`"
+                     look whether it runs, and whether this is its port, or raise `connections`"
                 ),
             ),
         }

@@ -1,4 +1,4 @@
-//! Opening the file: made if it is missing, with a write-ahead log and our tables, and known by its inode from then on.
+//! Opening the file, and for a grant making it and our tables. It is known by its inode from then on.
 
 use std::fs::{self, File};
 use std::io;
@@ -56,11 +56,15 @@ impl Opened {
     }
 }
 
-/// Opens the file, in bounded time; what SQLite itself has to wait for takes up to `busy` each.
-pub(super) async fn open(path: &Path, busy: Duration, deadline: Instant) -> Result<Opened> {
-    check_folder(path)?;
+/// Opens the file, in bounded time; what SQLite itself has to wait for takes up to `busy` each. What is missing, the
+/// file or our tables, is made only if `makes` says so; otherwise nothing is written, and the answer is `None`.
+pub(super) async fn open(path: &Path, busy: Duration, deadline: Instant, makes: bool) -> Result<Option<Opened>> {
+    check_folder(path, false)?;
     loop {
         let before = FileId::of(path).ok();
+        if before.is_none() && !makes {
+            return Ok(None);
+        }
         if before.is_some() && access(path, Access::WRITE_OK).is_err() {
             // SQLite would let us read, and leave files of ours beside it that keep others from writing.
             let message =
@@ -71,7 +75,16 @@ pub(super) async fn open(path: &Path, busy: Duration, deadline: Instant) -> Resu
             None => creation_lock(path, deadline).await?,
             Some(_) => None,
         };
-        let mut connection = connect(path, busy, deadline).await?;
+        let mut connection = match connect(path, busy, makes).await {
+            Err(_) if !makes && FileId::of(path).is_err() => return Ok(None),
+            connected => connected?,
+        };
+        if !makes && !is_made(&mut connection, path).await? {
+            close(connection).await;
+            return Ok(None);
+        }
+        // This is also what makes the file.
+        use_log(&mut connection, path, deadline).await?;
         drop(creating);
         // Only a file that was there before and after is surely the one that SQLite opened.
         if let Some(file) = before
@@ -79,7 +92,7 @@ pub(super) async fn open(path: &Path, busy: Duration, deadline: Instant) -> Resu
         {
             make_tables(&mut connection, path).await?;
             let undone = make_ready(&mut connection).await.map_err(|error| of_opening(path, error))?;
-            return Ok(Opened { connection, file, undone });
+            return Ok(Some(Opened { connection, file, undone }));
         }
         connection.close().await.map_err(|error| of_opening(path, error))?;
         if Instant::now() >= deadline {
@@ -91,7 +104,8 @@ pub(super) async fn open(path: &Path, busy: Duration, deadline: Instant) -> Resu
     }
 }
 
-fn check_folder(path: &Path) -> Result<()> {
+/// `relative`: is the path one that was written without a slash at its beginning, perhaps by mistake?
+pub(super) fn check_folder(path: &Path, relative: bool) -> Result<()> {
     let refused = |wrong: String| Err(Error::new(ErrorKind::Refused, wrong));
     let folder = path.parent().unwrap_or(path);
     match fs::metadata(folder) {
@@ -100,7 +114,8 @@ fn check_folder(path: &Path) -> Result<()> {
             return refused(format!("{} is not a folder, so {} cannot be in it", folder.display(), path.display()));
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return refused(format!("the folder {} is missing; make it first (mkdir -p)", folder.display()));
+            let hint = if relative { "; or is the path absolute? That is written sqlite:/…" } else { "" };
+            return refused(format!("the folder {} is missing; make it first (mkdir -p){hint}", folder.display()));
         }
         Err(error) => {
             let message = format!("the folder {} cannot be entered", folder.display());
@@ -146,10 +161,10 @@ async fn creation_lock(path: &Path, deadline: Instant) -> Result<Option<File>> {
     Ok(Some(folder))
 }
 
-async fn connect(path: &Path, busy: Duration, deadline: Instant) -> Result<SqliteConnection> {
+async fn connect(path: &Path, busy: Duration, makes: bool) -> Result<SqliteConnection> {
     let options = SqliteConnectOptions::new()
         .filename(path)
-        .create_if_missing(true)
+        .create_if_missing(makes)
         .busy_timeout(busy)
         // A write costs its pages: ours are few and their rows short. A file that exists keeps its own size.
         .page_size(2048)
@@ -161,21 +176,28 @@ async fn connect(path: &Path, busy: Duration, deadline: Instant) -> Result<Sqlit
         .command_buffer_size(1024)
         .thread_name(|_| "oarlock-sqlite".to_owned())
         .disable_statement_logging();
-    let mut connection = options.connect().await.map_err(|error| of_opening(path, error))?;
-    // SQLite does not wait when it changes the mode of the journal.
+    options.connect().await.map_err(|error| of_opening(path, error))
+}
+
+/// SQLite does not wait when it changes the mode of the journal.
+async fn use_log(connection: &mut SqliteConnection, path: &Path, deadline: Instant) -> Result<()> {
     loop {
-        match sqlx::query(USE_WAL).fetch_all(&mut connection).await {
-            Ok(_) => return Ok(connection),
+        match sqlx::query(USE_WAL).fetch_all(&mut *connection).await {
+            Ok(_) => return Ok(()),
             Err(error) if Code::of(&error) == Code::Busy && Instant::now() < deadline => sleep(PAUSE).await,
             Err(error) => return Err(of_opening(path, error)),
         }
     }
 }
 
+async fn is_made(connection: &mut SqliteConnection, path: &Path) -> Result<bool> {
+    let made = sqlx::query_scalar(IS_MADE).fetch_one(connection).await;
+    made.map(|tables: i64| tables > 0).map_err(|error| of_opening(path, error))
+}
+
 async fn make_tables(connection: &mut SqliteConnection, path: &Path) -> Result<()> {
     let wrong = |error| of_opening(path, error);
-    let made: i64 = sqlx::query_scalar(IS_MADE).fetch_one(&mut *connection).await.map_err(wrong)?;
-    if made == 0 {
+    if !is_made(connection, path).await? {
         sqlx::raw_sql(SCHEMA).execute(&mut *connection).await.map_err(wrong)?;
     }
     let (version, floor): (Option<i64>, Option<i64>) =

@@ -13,6 +13,7 @@ use lock_core::{
 };
 
 use super::SqliteLock;
+use super::connection::check_folder;
 use super::host_clock::HostClock;
 use super::store::Store;
 
@@ -26,17 +27,19 @@ pub struct SqliteOptions {
     prefix: String,
     busy: Duration,
     clock: Arc<dyn Clock>,
+    owns_folder: bool,
     pub(super) host: HostClock,
 }
 
 impl SqliteOptions {
-    /// The file at this path, made on first use in a folder that exists, with the prefix `oarlock`.
+    /// The file at this path, made at the first grant in a folder that exists, with the prefix `oarlock`.
     pub fn new(path: impl AsRef<Path>) -> Self {
         Self {
             path: path.as_ref().to_owned(),
             prefix: "oarlock".to_owned(),
             busy: Duration::from_secs(5),
             clock: Arc::new(SystemClock),
+            owns_folder: false,
             host: HostClock::new(),
         }
     }
@@ -61,7 +64,8 @@ impl SqliteOptions {
         self
     }
 
-    /// Opens the file, or makes it, in bounded time, and logs a warning for each setting that voids a promise. It must be called, and the lock be used, within a tokio runtime
+    /// Opens the file if it is there, in bounded time, and logs a warning for each setting that voids a promise; the first
+    /// grant makes it. It must be called, and the lock be used, within a tokio runtime
     /// that has I/O and time enabled.
     ///
     /// # Errors
@@ -70,7 +74,7 @@ impl SqliteOptions {
     /// it.
     ///
     /// # Cancel safety
-    /// Nothing is held yet. The file may have been made.
+    /// Nothing is held yet, and nothing was made.
     pub async fn open(self) -> Result<SqliteLock> {
         let invalid = |wrong: String| Err(Error::new(ErrorKind::Invalid, wrong));
         if self.path.to_str().is_none() {
@@ -83,7 +87,10 @@ impl SqliteOptions {
         // A later change of the working folder must not lead to another file.
         let path = std::path::absolute(&self.path)
             .map_err(|error| Error::new(ErrorKind::Invalid, "an empty path names no file").with_source(error))?;
-        let store = Store::open(path, self.clock, self.host, self.busy).await?;
+        if !self.owns_folder {
+            check_folder(&path, self.path.is_relative())?;
+        }
+        let store = Store::open(path, self.clock, self.host, self.busy, self.owns_folder).await?;
         let lock = SqliteLock::new(store, &self.prefix);
         lock.sweep_if_due().await;
         warn_of(&lock.findings().await.unwrap_or_default(), lock.store.path.display());
@@ -114,7 +121,7 @@ fn default_path_in(state: Option<OsString>, home: Option<OsString>) -> Result<Pa
     }
 }
 
-fn make_folder_of(path: &Path) -> Result<()> {
+pub(super) fn make_folder_of(path: &Path) -> Result<()> {
     let folder = path.parent().unwrap_or(path);
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| {
         let message = format!("the folder {} cannot be made; name a file elsewhere", folder.display());
@@ -122,7 +129,7 @@ fn make_folder_of(path: &Path) -> Result<()> {
     })
 }
 
-/// Opens `sqlite:path`, `sqlite:///path`, and `sqlite:` for the [`default_path`], whose folder it makes with mode 0700.
+/// Opens `sqlite:path`, `sqlite:///path`, and `sqlite:` for the [`default_path`], whose folder the first grant makes with mode 0700.
 ///
 /// Its own setting is `busy`, see [`SqliteOptions::busy`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -145,14 +152,9 @@ impl BackendFactory for SqliteFactory {
                 "locks in the memory of one process are what the URL memory: gives",
             ));
         }
-        let path = if named.is_empty() {
-            let path = default_path()?;
-            make_folder_of(&path)?;
-            path
-        } else {
-            PathBuf::from(named)
-        };
-        let mut options = SqliteOptions::new(path).prefix(&prefix);
+        let owns_folder = named.is_empty();
+        let path = if owns_folder { default_path()? } else { PathBuf::from(named) };
+        let mut options = SqliteOptions { owns_folder, ..SqliteOptions::new(path).prefix(&prefix) };
         if let Some(busy) = busy {
             options = options.busy(busy);
         }

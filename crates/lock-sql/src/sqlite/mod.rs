@@ -48,6 +48,9 @@ const END_OF_LINE: i64 = i64::MAX;
 /// the order in which they came, and are woken by whoever releases. If the file is removed or replaced, every hold in
 /// it is lost, and noticed as lost at the next renewal.
 ///
+/// The first grant makes the file and its tables. `inspect`, `list`, `evict` and `doctor` never do: where there is no
+/// file, or one without these tables, they are an error of the kind [`ErrorKind::Refused`].
+///
 /// The file must be on a local disk. Removing it by hand, with its `-wal` and `-shm`, ends all holds.
 pub struct SqliteLock {
     store: Store,
@@ -65,13 +68,13 @@ impl fmt::Debug for SqliteLock {
 }
 
 impl SqliteLock {
-    /// Opens the file, or makes it in a folder that exists. [`SqliteOptions`] has more to choose.
+    /// Opens the file. The first grant makes it, in a folder that exists. [`SqliteOptions`] has more to choose.
     ///
     /// # Errors
     /// As [`SqliteOptions::open`].
     ///
     /// # Cancel safety
-    /// Nothing is held yet. The file may have been made.
+    /// Nothing is held yet, and nothing was made.
     pub async fn open(path: impl AsRef<Path>, prefix: &str) -> Result<Self> {
         SqliteOptions::new(path).prefix(prefix).open().await
     }
@@ -99,7 +102,7 @@ impl SqliteLock {
 
     fn as_error(&self, failure: Failure) -> Error {
         match failure {
-            Failure::Error(error) => error,
+            Failure::Error(error) | Failure::Unmade(error) => error,
             // Whatever was done was done in a file that nobody sees any more.
             Failure::Replaced => Error::new(
                 ErrorKind::Unavailable,
@@ -118,6 +121,7 @@ impl SqliteLock {
             owner: claim.owner.as_str(),
             lease_us,
             number: ticket,
+            makes: true,
             ..Ask::default()
         };
         let answer = self.store.run(ask).await?;
@@ -238,7 +242,7 @@ impl DistributedLock for SqliteLock {
                 return Ok(grant);
             }
             match self.wait_in_line(claim).await {
-                Err(Failure::Replaced) => continue,
+                Err(Failure::Replaced | Failure::Unmade(_)) => continue,
                 answer => return answer.map_err(|failure| self.as_error(failure)),
             }
         }
@@ -247,7 +251,7 @@ impl DistributedLock for SqliteLock {
     async fn unlock(&self, claim: &Claim) -> Result<Unlocked> {
         match self.unlock_or_leave(claim).await {
             // The file that is there now has neither a hold nor a ticket of this owner.
-            Err(Failure::Replaced) => Ok(Unlocked::NotHeld),
+            Err(Failure::Replaced | Failure::Unmade(_)) => Ok(Unlocked::NotHeld),
             answer => answer.map_err(|failure| self.as_error(failure)),
         }
     }
@@ -257,7 +261,9 @@ impl DistributedLock for SqliteLock {
         for some in claims.chunks(RENEWED_AT_ONCE) {
             match self.renew_some(some).await {
                 Ok(renewals) => answers.extend(renewals.into_iter().map(Ok)),
-                Err(Failure::Replaced) => answers.extend(some.iter().map(|_| Ok(Renewal::NotHeld))),
+                Err(Failure::Replaced | Failure::Unmade(_)) => {
+                    answers.extend(some.iter().map(|_| Ok(Renewal::NotHeld)));
+                }
                 Err(Failure::Error(error)) => answers.extend(vec![Err(error); some.len()]),
             }
         }
@@ -296,7 +302,7 @@ impl DistributedLock for SqliteLock {
         while let Some(holder) = self.inspect(name).await?.into_holder() {
             match self.release(name, &holder.owner).await {
                 Ok(Some(Unlocked::Released)) => return Ok(Some(holder)),
-                Ok(_) | Err(Failure::Replaced) => {}
+                Ok(_) | Err(Failure::Replaced | Failure::Unmade(_)) => {}
                 Err(Failure::Error(error)) => return Err(error),
             }
         }

@@ -267,6 +267,8 @@ pub(super) struct Ask<'a> {
     pub(super) text: Option<&'a str>,
     /// May the answer have more than one row?
     pub(super) many: bool,
+    /// Is the file made for it, and our tables in it, if they are missing?
+    pub(super) makes: bool,
 }
 
 impl Ask<'_> {

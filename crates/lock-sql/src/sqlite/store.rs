@@ -14,6 +14,7 @@ use tokio::sync::Mutex;
 use super::checkpoint::Checkpoints;
 use super::connection::{self, Opened};
 use super::error::{Code, of_statement};
+use super::factory::make_folder_of;
 use super::host_clock::HostClock;
 use super::statements::Ask;
 use crate::rows::SENT;
@@ -32,6 +33,8 @@ pub(super) struct Store {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) host: HostClock,
     pub(super) busy: Duration,
+    /// Is the folder ours to make?
+    owns_folder: bool,
     slot: Mutex<Slot>,
     checkpoints: Checkpoints,
 }
@@ -68,6 +71,8 @@ pub(super) enum Failure {
     /// Another file is at the path, or none: every hold and every place in a line is gone. The next request opens what
     /// is there by then.
     Replaced,
+    /// There is no file, or one without our tables, and the request was none that makes them. The error says which.
+    Unmade(Error),
     Error(Error),
 }
 
@@ -107,20 +112,38 @@ impl Pauses {
 }
 
 impl Store {
-    /// Opens the file, so that what is wrong with it shows at once.
-    pub(super) async fn open(path: PathBuf, clock: Arc<dyn Clock>, host: HostClock, busy: Duration) -> Result<Self> {
-        let store =
-            Self { path, clock, host, busy, slot: Mutex::new(Slot::Empty), checkpoints: Checkpoints::default() };
+    /// Opens the file if it is there, so that what is wrong with it shows at once. The first grant makes it.
+    pub(super) async fn open(
+        path: PathBuf,
+        clock: Arc<dyn Clock>,
+        host: HostClock,
+        busy: Duration,
+        owns_folder: bool,
+    ) -> Result<Self> {
+        let (slot, checkpoints) = (Mutex::new(Slot::Empty), Checkpoints::default());
+        let store = Self { path, clock, host, busy, owns_folder, slot, checkpoints };
         let deadline = tokio::time::Instant::now() + store.limit();
         match tokio::time::timeout_at(deadline, async {
-            store.slot.lock().await.opened(&store, deadline).await.map(drop)
+            store.slot.lock().await.opened(&store, deadline, false).await.map(drop)
         })
         .await
         {
-            Ok(opened) => opened?,
-            Err(_) => return Err(store.too_slow(false)),
+            Ok(Err(Failure::Error(error))) => Err(error),
+            Ok(_) => Ok(store),
+            Err(_) => Err(store.too_slow(false)),
         }
-        Ok(store)
+    }
+
+    /// Nothing of ours is at the path.
+    fn unmade(&self) -> Failure {
+        let path = self.path.display();
+        let wrong = match self.path.exists() {
+            true => {
+                format!("the file {path} has no locks of Oarlock; check the path, or take a lock, which makes tables")
+            }
+            false => format!("the file {path} does not exist; check the path, or take a lock, which makes it"),
+        };
+        Failure::Unmade(Error::new(ErrorKind::Refused, wrong))
     }
 
     fn limit(&self) -> Duration {
@@ -160,7 +183,7 @@ impl Store {
         is_sent: &AtomicBool,
     ) -> Result<Answer, Attempt> {
         let mut slot = self.slot.lock().await;
-        let opened = slot.opened(self, deadline).await.map_err(Failure::Error)?;
+        let opened = slot.opened(self, deadline, ask.makes).await?;
         // In this order, and before sending: our own instant must be the earlier end of the lease.
         let sent = self.clock.now();
         let arguments = ask.arguments(self.host.boot(), self.host.now()).map_err(sqlx::Error::Encode);
@@ -236,14 +259,27 @@ async fn fetch(
 }
 
 impl Slot {
-    async fn opened(&mut self, store: &Store, deadline: tokio::time::Instant) -> Result<&mut Opened> {
+    async fn opened(
+        &mut self,
+        store: &Store,
+        deadline: tokio::time::Instant,
+        makes: bool,
+    ) -> Result<&mut Opened, Failure> {
         self.settle().await;
         if let Self::Empty = self {
-            *self = Self::Open(connection::open(&store.path, store.busy, deadline).await?);
+            if store.owns_folder {
+                match makes {
+                    true => make_folder_of(&store.path)?,
+                    false if !store.path.exists() => return Err(store.unmade()),
+                    false => {}
+                }
+            }
+            let opened = connection::open(&store.path, store.busy, deadline, makes).await?;
+            *self = Self::Open(opened.ok_or_else(|| store.unmade())?);
         }
         match self {
             Self::Open(opened) => Ok(opened),
-            _ => Err(Error::closed()),
+            _ => Err(Error::closed().into()),
         }
     }
 

@@ -36,6 +36,14 @@ impl File {
         SqliteLock::open(self.path(), "t").await.unwrap()
     }
 
+    /// The same, with the tables made.
+    async fn made(&self) -> SqliteLock {
+        let (lock, first) = (self.open().await, claim("first", "first", LEASE));
+        taken(&lock, &first).await;
+        lock.unlock(&first).await.unwrap();
+        lock
+    }
+
     async fn open_at(&self, boot: i64, host: Duration, wall_back: Duration) -> SqliteLock {
         let mut options = SqliteOptions::new(self.path()).prefix("t");
         options.host = HostClock::shifted(boot, host.as_micros() as i64, -(wall_back.as_micros() as i64));

@@ -11,10 +11,14 @@ use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 /// For what needs no lease's end.
 const BOUND: Duration = Duration::from_secs(20);
 
-async fn connect(url: &str) -> Locks {
+async fn try_connect(url: &str) -> lock_core::Result<Locks> {
     let mut registry = Registry::new();
     registry.register(ZookeeperFactory);
-    registry.connect(Config::from_url(url).unwrap()).await.unwrap()
+    registry.connect(Config::from_url(url).unwrap()).await
+}
+
+async fn connect(url: &str) -> Locks {
+    try_connect(url).await.unwrap()
 }
 
 async fn works(url: &str) {
@@ -51,4 +55,21 @@ async fn two_nodes_are_enough() {
     let error = theirs.mutex("x").try_lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused, "{error:?}");
     assert!(!format!("{error:?}").contains("s3cr3t"), "{error:?}");
+}
+
+/// A chroot that is missing is an error, and one that is empty is not: looking at it makes nothing.
+#[tokio::test]
+async fn a_missing_chroot_is_named_and_an_empty_one_stays_empty() {
+    let servers = ZookeeperServers::start();
+    let url = format!("zookeeper://{}/ap", servers.addresses()[0]);
+    let error = try_connect(&url).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Refused && error.to_string().contains("/ap behind"), "{error}");
+    let raw = raw(&servers).await;
+    raw.create("/ap", b"", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.unwrap();
+    let locks = connect(&url).await;
+    assert_eq!(locks.inspect("x").await.unwrap().holder, None);
+    assert_eq!(locks.list(&Default::default()).await.unwrap().locks, []);
+    assert_eq!(locks.evict("x").await.unwrap(), None);
+    assert_eq!(raw.list_children("/ap").await.unwrap(), Vec::<String>::new());
+    locks.mutex("x").lock().await.unwrap().unlock().await.unwrap();
 }

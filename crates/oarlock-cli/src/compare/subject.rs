@@ -32,6 +32,10 @@ impl Subject {
     pub(crate) async fn connect(text: &str, prefix: &str) -> Result<Self, Failure> {
         let (name, url) = split(text);
         let locks = connect(url, prefix).await?;
+        // Before its first lock, SQLite has nothing that could be looked at.
+        if let Some(first) = locks.mutex("first").try_lock().await? {
+            first.unlock().await?;
+        }
         let config = Config::from_url(url).map_err(|error| Failure::config(&error))?;
         let shown = config.url().map(ToString::to_string).unwrap_or_default();
         let name = name.unwrap_or(locks.capabilities().backend).to_owned();

@@ -4,7 +4,8 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressFinish};
-use oarlock::{LockGuard, Locks};
+use oarlock::{LockGuard, LockName, Locks};
+use tokio::time::Instant;
 
 use super::signals::Signals;
 use crate::args::RunArgs;
@@ -13,7 +14,7 @@ use crate::output::clean;
 use crate::show::rounded;
 use nix::sys::signal::Signal;
 
-/// A wait shorter than this draws nothing.
+/// A wait shorter than this draws nothing, and connecting in less is not counted.
 const PATIENCE: Duration = Duration::from_millis(300);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const TURN_EVERY: Duration = Duration::from_millis(100);
@@ -21,13 +22,21 @@ const TURN_EVERY: Duration = Duration::from_millis(100);
 /// # Errors
 /// With the code for a conflict, or for the signal that interrupted. Nothing is held then, and the queue was left or is
 /// being left: the shutdown of `locks` sees to its end.
-pub(super) async fn acquire(args: &RunArgs, locks: &Locks, signals: &mut Signals) -> Result<LockGuard, Failure> {
+pub(super) async fn acquire(
+    args: &RunArgs,
+    locks: &Locks,
+    signals: &mut Signals,
+    started: Instant,
+) -> Result<LockGuard, Failure> {
+    // What is wrong later than this is no name, but a lease or a wait.
+    LockName::new(&args.name)?;
     let mut mutex = locks.mutex(&args.name);
     if let Some(lease) = args.lease {
         mutex = mutex.lease(lease);
     }
     if let Some(wait) = args.wait {
-        mutex = mutex.wait(wait);
+        let spent = started.elapsed();
+        mutex = mutex.wait(if spent > PATIENCE { wait.saturating_sub(spent) } else { wait });
     }
     let attempt = async { if args.try_lock { mutex.try_lock().await } else { mutex.lock().await.map(Some) } };
     let result = tokio::select! {
@@ -39,7 +48,7 @@ pub(super) async fn acquire(args: &RunArgs, locks: &Locks, signals: &mut Signals
         Ok(Some(guard)) => Ok(guard),
         Ok(None) => Err(Failure::new(args.conflict_exit_code, busy(&args.name, locks).await)),
         Err(error) => {
-            let failure = Failure::from(error);
+            let failure = Failure::config(&error);
             Err(if failure.code == CONFLICT { Failure { code: args.conflict_exit_code, ..failure } } else { failure })
         }
     }

@@ -14,6 +14,7 @@ mod supervise;
 mod terminal;
 
 use oarlock::{ErrorKind, Locks};
+use tokio::time::Instant;
 
 use crate::args::RunArgs;
 use crate::exit::{Failure, LOST};
@@ -23,11 +24,13 @@ pub(crate) use guardian::guard;
 pub(crate) use signals::Signals;
 use supervise::{Outcome, supervise};
 
+/// The wait is counted from `started`.
+///
 /// # Cancel safety
 /// Never dropped: signals are handled inside.
-pub(crate) async fn run(args: &RunArgs, locks: &Locks) -> Result<u8, Failure> {
+pub(crate) async fn run(args: &RunArgs, locks: &Locks, started: Instant) -> Result<u8, Failure> {
     let mut signals = Signals::listen(signals::SUPERVISOR)?;
-    let guard = acquire(args, locks, &mut signals).await?;
+    let guard = acquire(args, locks, &mut signals, started).await?;
     let outcome = supervise(args, &guard.lease(), &mut signals).await;
     // Awaited also when the command could not be started, so that nothing of the lock is left.
     let unlocked = guard.unlock().await;

@@ -13,7 +13,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::leash::{Inherited, Leash};
 use super::signals::Signals;
 use super::terminal;
-use crate::args::RunArgs;
+use crate::args::{GUARD, RunArgs};
 use crate::exit::{Failure, OS_ERROR, SIGNAL};
 use crate::itself;
 use crate::output::say;
@@ -71,7 +71,7 @@ pub(super) async fn supervise(args: &RunArgs, lease: &Lease, signals: &mut Signa
 }
 
 fn start(args: &RunArgs, lease: &Lease, inherited: &Inherited, job_control: bool) -> Result<Child, Failure> {
-    let mut command = itself::again("__guard")?;
+    let mut command = itself::again(GUARD)?;
     command.arg(inherited.number().to_string()).arg(format!("{}ms", args.grace.as_millis()));
     if job_control {
         command.arg("--job-control");

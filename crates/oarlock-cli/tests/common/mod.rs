@@ -26,6 +26,13 @@ impl Place {
         Self { dir: tempfile::tempdir().unwrap() }
     }
 
+    /// The same, in which a lock was taken once: its store is there.
+    pub(crate) fn made() -> Self {
+        let place = Self::new();
+        assert!(place.output(&["run", "first", "--", "true"]).status.success());
+        place
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }

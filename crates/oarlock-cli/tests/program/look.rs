@@ -17,7 +17,7 @@ fn told(output: &Output) -> String {
 
 #[test]
 fn inspect_tells_who_holds() {
-    let place = Place::new();
+    let place = Place::made();
     assert_eq!(text(&place.output(&["inspect", "job"])), "free\n");
     let free = serde_json::json!({ "name": "job", "held": false, "holder": null, "waiters": [] });
     assert_eq!(place.inspect("job"), free);
@@ -67,7 +67,7 @@ fn list_shows_what_is_held_under_a_prefix() {
 
 #[test]
 fn evict_asks_first() {
-    let place = Place::new();
+    let place = Place::made();
     assert_eq!(code(place.output(&["evict", "job", "--yes"]).status), 1, "not held");
     let holder = place.start(&["job", "--lease", "2s"], "echo >started; sleep 1000");
     place.wait_lines("started", 1);
@@ -119,9 +119,8 @@ fn the_configuration_is_taken_in_order() {
     let url = |name: &str| format!("sqlite:{}", place.path(name).display());
     let config = |name: &str| format!("url = \"{}\"\nlease = \"7s\"\n", url(name));
     let used = |command: &mut std::process::Command| {
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        told(&output).lines().next().unwrap().to_owned()
+        // There is nothing to see in it, but it says where it looks.
+        told(&command.output().unwrap()).lines().next().unwrap().to_owned()
     };
     let look = ["-v", "inspect", "job"];
     assert!(used(&mut place.bare(&look)).contains("embedded default"));
@@ -194,19 +193,6 @@ fn a_store_that_cannot_be_used_is_an_error_and_not_a_conflict() {
 }
 
 #[test]
-fn completions_and_manual_pages_are_generated() {
-    let place = Place::new();
-    for shell in ["bash", "zsh", "fish"] {
-        assert!(text(&place.output(&["completions", shell])).contains("evict"), "{shell}");
-    }
-    let program = text(&place.output(&["man"]));
-    assert!(program.contains(".TH oarlock 1") && program.contains("Exit codes") && !program.contains("__guard"));
-    let run = text(&place.output(&["man", "run"]));
-    assert!(run.contains("OARLOCK_TOKEN") && run.contains("grace") && run.contains("Exit codes"));
-    assert_eq!(code(place.output(&["man", "__guard"]).status), 64);
-}
-
-#[test]
 fn a_reader_that_leaves_early_is_no_panic() {
     let place = Place::new();
     // It has left before anything is written: all that is written would fit into the pipe.
@@ -264,4 +250,75 @@ fn the_schema_is_printed_without_a_server() {
     }
     assert_eq!(schema("sqlite:x").status.code(), Some(78));
     assert_eq!(schema("postgres://nowhere?table=a;b").status.code(), Some(78));
+}
+
+/// What lies in the folder of a place.
+fn files(place: &Place) -> Vec<String> {
+    let entries = fs::read_dir(place.path(".")).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort_unstable();
+    names
+}
+
+const LOOKS: [&[&str]; 7] = [
+    &["list"],
+    &["list", "--json"],
+    &["inspect", "job"],
+    &["top"],
+    &["doctor"],
+    &["evict", "job", "--yes"],
+    &["inspect", "job", "--exit-code"],
+];
+
+#[test]
+fn looking_makes_nothing() {
+    let place = Place::new();
+    for look in LOOKS {
+        for (url, says) in [(Some("sqlite:lokcs.db"), "lokcs.db"), (None, ".local/state/oarlock/locks.db")] {
+            let url = url.map(|url| ["--url", url]);
+            let output = place.bare(&[look, url.as_ref().map_or(&[][..], |url| url)].concat()).output().unwrap();
+            assert_eq!((code(output.status), text(&output).as_str()), (69, ""), "{look:?}");
+            assert!(told(&output).contains(says) && told(&output).contains("does not exist"), "{output:?}");
+            assert_eq!(files(&place), Vec::<String>::new(), "{look:?}");
+        }
+    }
+}
+
+#[test]
+fn looking_adds_nothing_to_the_database_of_another_application() {
+    let place = Place::new();
+    // A database without tables: what `sqlite3 other.db VACUUM` leaves.
+    fs::write(place.path("other.db"), "").unwrap();
+    for look in LOOKS {
+        let output = place.bare(&[look, &["--url", "sqlite:other.db"]].concat()).output().unwrap();
+        assert_eq!(code(output.status), 69, "{look:?}");
+        assert!(told(&output).contains("no locks of Oarlock"), "{output:?}");
+        assert_eq!((files(&place), place.read("other.db").len()), (vec!["other.db".to_owned()], 0), "{look:?}");
+    }
+}
+
+#[test]
+fn no_locks_are_said_on_a_terminal_and_are_a_head_elsewhere() {
+    let place = Place::made();
+    let listed = place.output(&["list"]);
+    assert_eq!((text(&listed).lines().count(), told(&listed).as_str()), (1, ""));
+    assert_eq!(text(&place.output(&["list", "--json"])).trim(), "[]");
+    let shown = text(&Terminal::start(&place, "$OARLOCK list").output());
+    assert!(shown.contains("no locks") && !shown.contains("NAME"), "{shown}");
+}
+
+#[test]
+fn whether_a_lock_is_held_is_an_exit_code_for_who_asks() {
+    let place = Place::made();
+    let codes = || ["--exit-code", "--json"].map(|flag| code(place.output(&["inspect", "job", flag]).status));
+    assert_eq!(codes(), [1, 0]);
+    let _holder = place.start(&["job"], "touch held; sleep 1000");
+    wait_for("the holder", || place.path("held").exists().then_some(()));
+    assert_eq!(codes(), [0, 0]);
+}
+
+#[test]
+fn a_doctor_without_findings_says_so() {
+    let place = Place::made();
+    assert_eq!(text(&place.output(&["doctor"])), "no setting voids a promise\n");
 }

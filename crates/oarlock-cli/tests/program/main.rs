@@ -9,3 +9,4 @@ mod loss;
 mod run;
 mod terminal;
 mod top;
+mod usage;

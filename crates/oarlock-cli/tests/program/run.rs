@@ -62,7 +62,7 @@ fn a_conflict_has_a_code_of_its_own() {
         (&["--try"][..], 1),
         (&["--try", "-E", "99"], 99),
         (&["--wait", "100ms"], 1),
-        (&["--wait", "0.1", "-E", "0"], 0),
+        (&["--wait", "100ms", "-E", "0"], 0),
     ] {
         let output = place.start(&[&["job"], args].concat(), "echo >>ran").output();
         assert_eq!(code(output.status), expected, "{args:?}");

@@ -93,7 +93,7 @@ fn on_a_terminal_it_watches_and_evicts_after_asking() {
 
 #[test]
 fn it_gives_the_terminal_back_however_it_ends() {
-    let place = Place::new();
+    let place = Place::made();
     let mut watched = Watched::start(&place);
     watched.wait("0 held, 0 waiting");
     watched.press("\x03");

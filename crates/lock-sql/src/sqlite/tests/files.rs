@@ -68,7 +68,11 @@ async fn what_cannot_be_opened_says_why() {
         // Not even root can make a file there.
         (PathBuf::from("/proc/self/locks.db"), "writable"),
     ] {
-        let error = SqliteLock::open(&path, "t").await.unwrap_err();
+        // Some shows only when the file or its tables are to be made.
+        let error = match SqliteLock::open(&path, "t").await {
+            Ok(lock) => lock.try_lock(&claim("job", "a", LEASE)).await.unwrap_err(),
+            Err(error) => error,
+        };
         let text = error.to_string();
         assert_eq!(error.kind(), ErrorKind::Refused, "{text}");
         assert!(text.contains(says), "{text}");
@@ -105,7 +109,7 @@ async fn a_full_disk_is_an_error_and_loses_nothing() {
 #[tokio::test]
 async fn a_commit_that_fails_is_an_error() {
     let file = File::new();
-    let lock = file.open().await;
+    let lock = file.made().await;
     // A constraint that is looked at only by the commit, as a disk is that is full by then.
     sqlx::raw_sql(
         "CREATE TABLE parent (id INTEGER PRIMARY KEY);
@@ -128,6 +132,7 @@ async fn a_commit_that_fails_is_an_error() {
 async fn a_writer_that_does_not_end_is_an_error() {
     let file = File::new();
     let busy = Duration::from_millis(200);
+    file.made().await;
     let lock = SqliteOptions::new(file.path()).busy(busy).open().await.unwrap();
     let mut writer = file.raw().await;
     sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut writer).await.unwrap();
@@ -150,7 +155,7 @@ async fn a_writer_that_does_not_end_is_an_error() {
 #[tokio::test]
 async fn an_attempt_given_up_behind_a_writer_leaves_nothing() {
     let file = File::new();
-    let lock = file.open().await;
+    let lock = file.made().await;
     let mut writer = file.raw().await;
     for attempt in 0..3 {
         sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut writer).await.unwrap();
@@ -185,4 +190,62 @@ async fn the_log_does_not_grow_for_ever() {
         }
     };
     assert!(timeout(Duration::from_secs(60), emptied).await.expect("it becomes shorter") >= LONG);
+}
+
+/// Every verb that only looks, and those that find nothing to end.
+async fn nothing_is_there(lock: &SqliteLock, says: &str) {
+    let a = claim("job", "a", LEASE);
+    for error in [
+        lock.inspect(&a.name).await.unwrap_err(),
+        lock.list(&ListQuery::default()).await.unwrap_err(),
+        lock.evict(&a.name).await.unwrap_err(),
+        lock.doctor().await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    assert_eq!(lock.unlock(&a).await.unwrap(), Unlocked::NotHeld);
+    assert!(matches!(lock.renew(std::slice::from_ref(&a)).await[..], [Ok(Renewal::NotHeld)]));
+}
+
+#[tokio::test]
+async fn who_only_looks_makes_no_file() {
+    let file = File::new();
+    let (lock, other) = (file.open().await, file.open().await);
+    nothing_is_there(&lock, "does not exist").await;
+    assert_eq!(std::fs::read_dir(file.folder.path()).unwrap().count(), 0);
+    let a = claim("job", "a", LEASE);
+    taken(&other, &a).await;
+    assert_eq!(
+        lock.inspect(&a.name).await.unwrap().into_holder().unwrap().owner,
+        a.owner,
+        "once it is there, it is seen"
+    );
+    for entry in std::fs::read_dir(file.folder.path()).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    assert!(lock.inspect(&a.name).await.is_err(), "nor after it was removed");
+    assert!(!file.path().exists());
+}
+
+#[tokio::test]
+async fn who_only_looks_adds_nothing_to_the_database_of_another_application() {
+    let file = File::new();
+    let mut raw = file.raw().await;
+    sqlx::raw_sql("CREATE TABLE orders (id INTEGER)").execute(&mut raw).await.unwrap();
+    let before = std::fs::read(file.path()).unwrap();
+    let lock = file.open().await;
+    nothing_is_there(&lock, "no locks of Oarlock").await;
+    assert!(std::fs::read(file.path()).unwrap() == before, "not a byte was changed");
+    assert_eq!(std::fs::read_dir(file.folder.path()).unwrap().count(), 1);
+    taken(&lock, &claim("job", "a", LEASE)).await;
+    assert_eq!(rows(&file, "lock").await, 1);
+}
+
+#[tokio::test]
+async fn a_path_without_its_first_slash_is_suspected() {
+    let error = SqliteLock::open("no-such-folder/locks.db", "t").await.unwrap_err();
+    assert!(error.to_string().contains("sqlite:/"), "{error}");
+    let error = SqliteLock::open("/no-such-folder/locks.db", "t").await.unwrap_err();
+    assert!(!error.to_string().contains("sqlite:/"), "{error}");
 }
