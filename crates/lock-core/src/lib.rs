@@ -46,7 +46,7 @@ mod engine;
 pub mod memory;
 
 pub use api::{Locks, LocksBuilder, Mutex, ShutdownReport};
-pub use authors::{InLine, TlsFiles, TokenBase, check_prefix, check_timeout, read_file, warn_of};
+pub use authors::{Background, Failures, InLine, TlsFiles, TokenBase, check_prefix, check_timeout, read_file, warn_of};
 pub use connect::{
     BackendFactory, BackendUrl, Config, HostPort, Params, Registry, Requirement, Servers, Target, invalid_url,
 };
