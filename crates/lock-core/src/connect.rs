@@ -11,6 +11,6 @@ mod url;
 pub use config::Config;
 pub use factory::{BackendFactory, Target};
 pub use registry::Registry;
-pub use servers::{HostPort, Servers, invalid_url};
+pub use servers::{HostPort, OneServer, Servers, invalid_url};
 pub use settings::Requirement;
 pub use url::{BackendUrl, Params};
