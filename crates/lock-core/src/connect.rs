@@ -12,6 +12,6 @@ mod value;
 pub use config::Config;
 pub use factory::{BackendFactory, Target};
 pub use registry::Registry;
-pub use servers::{HostPort, Servers, invalid_url};
+pub use servers::{HostPort, OneServer, Servers, invalid_url};
 pub use settings::Requirement;
 pub use url::{BackendUrl, Params};

@@ -48,11 +48,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::{BoxStream, StreamExt, unfold};
 use lock_core::{
-    Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, ListQuery, LockName, LockStatus, Notice, Page,
-    Renewal, Result, Scope, Unlocked,
+    Background, Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, ListQuery, LockName, LockStatus,
+    Notice, Page, Renewal, Result, Scope, Unlocked,
 };
 use tokio::sync::broadcast::error::RecvError;
-use tokio::task::JoinHandle;
 
 use connection::Connection;
 pub use factory::{EtcdFactory, EtcdOptions};
@@ -67,7 +66,8 @@ use sessions::Sessions;
 #[derive(Clone)]
 pub struct EtcdLock {
     shared: Arc<Shared>,
-    tasks: Arc<Tasks>,
+    /// The watch and the upkeep. They end with the last clone of their client.
+    tasks: Arc<Mutex<[Background; 2]>>,
 }
 
 /// What the tasks of a client share.
@@ -76,16 +76,6 @@ pub(crate) struct Shared {
     pub(crate) keys: Keys,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) sessions: Sessions,
-}
-
-/// The watch and the upkeep. They end with the last clone of their client.
-#[derive(Default)]
-struct Tasks(Mutex<Vec<JoinHandle<()>>>);
-
-impl Drop for Tasks {
-    fn drop(&mut self) {
-        self.0.get_mut().unwrap_or_else(PoisonError::into_inner).iter().for_each(JoinHandle::abort);
-    }
 }
 
 impl fmt::Debug for EtcdLock {
@@ -116,11 +106,10 @@ impl EtcdLock {
 
     /// Sees to it that the tasks run. Those of a runtime that was shut down do not.
     fn ensure_tasks(&self) {
-        let mut tasks = self.tasks.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if tasks.is_empty() || tasks.iter().any(JoinHandle::is_finished) {
-            tasks.drain(..).for_each(|task| task.abort());
-            tasks.push(tokio::spawn(watch::keep_watching(Arc::clone(&self.shared))));
-            tasks.push(tokio::spawn(upkeep::keep_up(Arc::clone(&self.shared))));
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        if !tasks.iter().all(Background::runs) {
+            tasks[0].start(watch::keep_watching(Arc::clone(&self.shared)));
+            tasks[1].start(upkeep::keep_up(Arc::clone(&self.shared)));
         }
     }
 }

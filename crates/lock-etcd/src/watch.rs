@@ -5,10 +5,9 @@
 //! present revision, and with a look at every key whose end matters. So there is no gap.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use etcd_client::{EventType, GetOptions, Txn, WatchFilterType, WatchOptions, WatchStream};
-use lock_core::{Error, ErrorKind, Result};
+use lock_core::{Error, ErrorKind, Failures, Result};
 
 use crate::Shared;
 use crate::connection::{Again, Link};
@@ -17,36 +16,29 @@ use crate::keys::end_of;
 use crate::requests::{found, get_key, revision, text};
 use crate::session::transact;
 
-/// How long after a watch that could not be opened to try again.
-const PAUSE: Duration = Duration::from_millis(100);
-
-/// So many tries in a row may fail before the waiters are told.
-const FAILURES: usize = 3;
-
 /// A transaction may have 128 operations.
 const AT_ONCE: usize = 100;
 
 /// Watches until the client is gone.
 pub(crate) async fn keep_watching(shared: Arc<Shared>) {
-    let mut failures = 0;
+    let mut failures = Failures::default();
     loop {
         match shared.open_watch().await {
             Ok((stream, link)) => {
-                failures = 0;
+                failures.forget();
                 tokio::select! {
                     () = shared.follow(stream) => {}
                     () = shared.connection.left(link.number) => {}
                 }
             }
-            Err(error) if error.kind() == ErrorKind::Closed => return shared.ledger.fail(&error.to_string()),
             Err(error) => {
-                failures += 1;
-                tracing::debug!(%error, failures, "the store cannot be watched");
-                if failures >= FAILURES {
+                if failures.count(&error) {
                     shared.ledger.fail(&error.to_string());
-                    failures = 0;
                 }
-                tokio::time::sleep(PAUSE).await;
+                if error.kind() == ErrorKind::Closed {
+                    return;
+                }
+                tokio::time::sleep(Failures::PAUSE).await;
             }
         }
     }

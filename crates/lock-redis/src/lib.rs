@@ -282,7 +282,7 @@ impl DistributedLock for RedisLock {
                     return Ok(Grant::new(StoreToken::new(token)?, valid_until));
                 }
                 News::Enter => {}
-                News::Failed(kind, why) => return Err(Error::new(kind, why)),
+                News::Failed(error) => return Err(error),
             }
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lock_core::{Error, ErrorKind, OwnerId, Result};
+use lock_core::{Error, Failures, OwnerId, Result};
 use redis::Value;
 
 use crate::answers::{Grants, read};
@@ -14,32 +14,21 @@ use crate::scripts::LOOK;
 use crate::waiting::{News, TICK, Watched, end_of_lease};
 use crate::{LIVES, RedisLock, in_time, together};
 
-/// How long after a look that failed to look again.
-const PAUSE: Duration = Duration::from_millis(100);
-
-/// So many looks in a row may fail before the waiters are told.
-const FAILURES: usize = 3;
-
 /// Looks while anybody waits.
 pub(crate) async fn keep_looking(locks: RedisLock) {
-    let mut failures = 0;
+    let mut failures = Failures::default();
     while locks.client.waiters.due().await {
         let failed = locks.look().await;
         let Some((_, first)) = failed.first() else {
-            failures = 0;
+            failures.forget();
             continue;
         };
-        failures += 1;
-        tracing::debug!(error = %first, failures, "the server could not be asked for those who wait");
-        if failures >= FAILURES || first.kind() == ErrorKind::Closed {
+        if failures.count(first) {
             for (keys, error) in &failed {
-                // They may stand in line: that has to be undone.
-                let kind = if error.kind() == ErrorKind::Closed { ErrorKind::Closed } else { ErrorKind::Unknown };
-                locks.client.waiters.fail(keys, kind, &error.to_string());
+                locks.client.waiters.fail(keys, &Failures::for_waiters(error));
             }
-            failures = 0;
         } else {
-            locks.client.waiters.look_by(tokio::time::Instant::now() + PAUSE);
+            locks.client.waiters.look_by(tokio::time::Instant::now() + Failures::PAUSE);
         }
     }
 }

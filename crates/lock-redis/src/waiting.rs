@@ -7,9 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::{Claim, ErrorKind, Instant, OwnerId};
+use lock_core::{Background, Claim, Error, Instant, OwnerId};
 use tokio::sync::{Notify, mpsc};
-use tokio::task::JoinHandle;
 
 use crate::answers::Grants;
 use crate::keys::LockKeys;
@@ -32,7 +31,7 @@ struct State {
     shown: HashMap<Option<u16>, tokio::time::Instant>,
     /// When to look next.
     next_look: Option<tokio::time::Instant>,
-    task: Option<JoinHandle<()>>,
+    task: Background,
 }
 
 struct Entry {
@@ -58,7 +57,7 @@ pub(crate) enum News {
     /// It has lost its place, and must enter the line anew.
     Enter,
     /// The server cannot be asked.
-    Failed(ErrorKind, String),
+    Failed(Error),
 }
 
 /// A waiter's place in this list. It leaves with it.
@@ -112,9 +111,9 @@ impl Waiters {
     }
 
     /// Everybody who waits for one of these is told that it is of no use.
-    pub(crate) fn fail(&self, of: &[Arc<LockKeys>], kind: ErrorKind, why: &str) {
+    pub(crate) fn fail(&self, of: &[Arc<LockKeys>], error: &Error) {
         for entry in self.state().entries.values().filter(|entry| of.contains(&entry.keys)) {
-            let _ = entry.news.send(News::Failed(kind, why.to_owned()));
+            let _ = entry.news.send(News::Failed(error.clone()));
         }
     }
 
@@ -163,10 +162,10 @@ impl Waiters {
     /// Sees to it that somebody looks while anybody waits. Only within a runtime.
     fn ensure_task<F: Future<Output = ()> + Send + 'static>(&self, task: impl FnOnce() -> F) {
         let mut state = self.state();
-        // A task whose runtime was shut down is finished too.
-        if state.task.as_ref().is_none_or(JoinHandle::is_finished) || state.next_look.is_none() {
+        // One without a next look is about to end.
+        if !state.task.runs() || state.next_look.is_none() {
             state.next_look = Some(tokio::time::Instant::now() + TICK);
-            state.task = Some(tokio::spawn(task()));
+            state.task.start(task());
         }
     }
 

@@ -85,7 +85,7 @@ impl Locks {
     /// Who holds a lock, and who waits for it.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for what cannot be a name; else as the store says.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for what cannot be a name; else as the store says.
     ///
     /// # Cancel safety
     /// Changes nothing.
@@ -113,7 +113,7 @@ impl Locks {
     /// at its next renewal at the latest; until then two may believe that they hold the lock.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for what cannot be a name; else as the store says.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for what cannot be a name; else as the store says.
     ///
     /// # Cancel safety
     /// Dropped, it may or may not have been done. The same after a lost reply, which is an error.
@@ -137,7 +137,7 @@ impl Locks {
     }
 
     /// Ends these locks, for all clones: every hold is lost at once and released, every acquisition under way ends with
-    /// [`ErrorKind::Closed`], and the store's connections are closed. Reports what could not be released within
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), and the store's connections are closed. Reports what could not be released within
     /// `deadline`; that is free when its lease is over.
     ///
     /// # Cancel safety
@@ -188,7 +188,7 @@ impl LocksBuilder {
     /// Checks the choices.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] naming the option that is out of bounds; [`ErrorKind::Unsupported`] where the store
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) naming the option that is out of bounds; [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the store
     /// cannot do it.
     pub fn build(self) -> Result<Locks> {
         let capabilities = self.backend.capabilities();

@@ -7,6 +7,8 @@ use percent_encoding::percent_decode_str;
 use crate::connect::BackendUrl;
 use crate::contract::{Error, ErrorKind, Result};
 
+const NO_HOST: &str = "it names no host, or something that is none";
+
 /// Where a server listens. Shown as `host:port`, an IPv6 address in brackets.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostPort {
@@ -36,6 +38,22 @@ pub struct Servers {
     pub path: String,
 }
 
+/// What `scheme://user:password@host:port/path` says, of which all but the scheme may be left out. It has no `Debug`,
+/// for the password.
+#[derive(Clone)]
+pub struct OneServer {
+    /// Never empty.
+    pub user: Option<String>,
+    /// It may be empty, if there is a colon behind the user.
+    pub password: Option<String>,
+    /// A name or an address, without brackets.
+    pub host: Option<String>,
+    /// Its TCP port.
+    pub port: Option<u16>,
+    /// What follows the slash behind the host; without one it is empty.
+    pub path: String,
+}
+
 impl BackendUrl {
     /// The URL from which a backend's own options are made: what would be its parameters are methods there.
     ///
@@ -53,6 +71,29 @@ impl BackendUrl {
     /// # Errors
     /// [`ErrorKind::Invalid`] if it names no host, or something that is none, or has a part that is not UTF-8.
     pub fn servers(&self, port: u16, example: &str) -> Result<Servers> {
+        let (hosts, OneServer { user, password, path, .. }) = self.parts(example)?;
+        let place = |text| host(text).map(|(host, own)| HostPort { host, port: own.unwrap_or(port) });
+        let hosts: Option<_> = hosts.split(',').map(place).collect();
+        let hosts = hosts.ok_or_else(|| invalid_url(self, NO_HOST, example))?;
+        Ok(Servers { user, password, hosts, path })
+    }
+
+    /// The server that it names, if it is one alone. The error for another URL shows this `example`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if it does not go on with `//`, names something that is no host, or has a part that is
+    /// not UTF-8.
+    pub fn server(&self, example: &str) -> Result<OneServer> {
+        let (place, server) = self.parts(example)?;
+        if place.is_empty() {
+            return Ok(server);
+        }
+        let (host, port) = host(place).ok_or_else(|| invalid_url(self, NO_HOST, example))?;
+        Ok(OneServer { host: Some(host), port, ..server })
+    }
+
+    /// The text that names hosts, and all the rest.
+    fn parts(&self, example: &str) -> Result<(&str, OneServer)> {
         let invalid = |wrong| invalid_url(self, wrong, example);
         let decode = |text: &str| {
             let text = percent_decode_str(text).decode_utf8().map_err(|_| invalid("a part of it is not UTF-8"))?;
@@ -62,13 +103,9 @@ impl BackendUrl {
         let (login, place) = rest.rsplit_once('@').unwrap_or(("", rest));
         let (hosts, path) = place.split_once('/').unwrap_or((place, ""));
         let (user, password) = login.split_once(':').map_or((login, None), |(user, password)| (user, Some(password)));
-        let hosts: Option<_> = hosts.split(',').map(|text| host(text, port)).collect();
-        Ok(Servers {
-            user: Some(decode(user)?).filter(|user| !user.is_empty()),
-            password: password.map(decode).transpose()?,
-            hosts: hosts.ok_or_else(|| invalid("it names no host, or something that is none"))?,
-            path: decode(path)?,
-        })
+        let user = Some(decode(user)?).filter(|user| !user.is_empty());
+        let password = password.map(decode).transpose()?;
+        Ok((hosts, OneServer { user, password, host: None, port: None, path: decode(path)? }))
     }
 }
 
@@ -78,7 +115,7 @@ pub fn invalid_url(url: &BackendUrl, wrong: &str, example: &str) -> Error {
 }
 
 /// `host`, `host:port` or `[::1]:port`.
-fn host(text: &str, port: u16) -> Option<HostPort> {
+fn host(text: &str) -> Option<(String, Option<u16>)> {
     let (host, written, others) = match text.strip_prefix('[') {
         // An address may be followed by the name of a network device.
         Some(text) => {
@@ -88,8 +125,8 @@ fn host(text: &str, port: u16) -> Option<HostPort> {
         None => (text.split(':').next()?, text.find(':').map_or("", |colon| &text[colon..]), "._-"),
     };
     let is_host = !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || others.contains(c));
-    let port = if written.is_empty() { port } else { written.strip_prefix(':')?.parse().ok()? };
-    (is_host && port > 0).then(|| HostPort { host: host.to_owned(), port })
+    let port = if written.is_empty() { None } else { Some(written.strip_prefix(':')?.parse().ok()?) };
+    (is_host && port != Some(0)).then(|| (host.to_owned(), port))
 }
 
 #[cfg(test)]
@@ -111,6 +148,24 @@ mod tests {
         assert_eq!((least.user, least.password, least.path.as_str()), (None, None, ""));
         let Ok(no_user) = servers("x://:pw@h") else { panic!("a URL") };
         assert_eq!((no_user.user, no_user.password.as_deref()), (None, Some("pw")));
+    }
+
+    #[test]
+    fn one_server_may_be_left_out_in_part() {
+        let read = |text: &str| {
+            let server = text.parse::<BackendUrl>()?.server("x://h")?;
+            Ok::<_, Error>((server.user, server.password, server.host, server.port, server.path))
+        };
+        let text = |text: &str| Some(text.to_owned());
+        assert_eq!(
+            read("x://u:p%40@[::1]:7/db").unwrap(),
+            (text("u"), text("p@"), text("::1"), Some(7), "db".to_owned())
+        );
+        assert_eq!(read("x://u@/db").unwrap(), (text("u"), None, None, None, "db".to_owned()));
+        assert_eq!(read("x://").unwrap(), (None, None, None, None, String::new()));
+        for bad in ["x:", "x:h", "x://h1,h2", "x://h:0", "x://a b/db", "x://%ff@h"] {
+            assert_eq!(read(bad).unwrap_err().kind(), ErrorKind::Invalid, "{bad}");
+        }
     }
 
     #[test]

@@ -85,14 +85,14 @@ impl<'a> Acquisition<'a> {
             Some(guard) => Ok(guard),
             // Busy, which only the one try of a wait of zero is told.
             None => {
-                tokio::select! {
-                    biased;
-                    () = self.ask() => {}
-                    () = self.core.clock.sleep_until(self.core.clock.now() + timing::GRACE) => {}
-                }
-                let told = self.told.borrow().clone();
-                let here = || self.core.queue.holder(self.name);
-                let holder = told.and_then(Result::ok).flatten().or_else(here);
+                let holder = match self.core.queue.holder(self.name) {
+                    Some(holder) => Some(holder),
+                    None => tokio::select! {
+                        biased;
+                        told = self.core.who_holds.ask(&self.core.backend, self.name) => told.ok().flatten(),
+                        () = self.core.clock.sleep_until(self.core.clock.now() + timing::GRACE) => None,
+                    },
+                };
                 Err(self.failed(Error::timeout(Duration::ZERO, holder)))
             }
         }
@@ -299,13 +299,9 @@ impl<'a> Acquisition<'a> {
         if let Some(deadline) = self.deadline {
             let wait = self.options.wait.unwrap_or_default();
             self.core.clock.sleep_until(deadline.saturating_sub(timing::question(wait))).await;
-            self.ask().await;
+            let answer = self.core.who_holds.ask(&self.core.backend, self.name).await;
+            self.told.send_replace(Some(answer));
         }
         std::future::pending().await
-    }
-
-    async fn ask(&self) {
-        let answer = self.core.who_holds.ask(&self.core.backend, self.name).await;
-        self.told.send_replace(Some(answer));
     }
 }

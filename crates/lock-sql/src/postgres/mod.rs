@@ -210,7 +210,7 @@ impl DistributedLock for PostgresLock {
                     return Ok(Grant::new(StoreToken::new(token as u64)?, valid_until));
                 }
                 News::Enter => {}
-                News::Failed(kind, why) => return Err(Error::new(kind, why)),
+                News::Failed(error) => return Err(error),
             }
         }
     }

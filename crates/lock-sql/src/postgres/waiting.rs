@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::{Claim, ErrorKind, Instant, OwnerId};
+use lock_core::{Background, Claim, Error, Instant, OwnerId};
 use tokio::sync::{Notify, mpsc};
-use tokio::task::JoinHandle;
 
 #[derive(Default)]
 pub(super) struct Waiters {
@@ -23,7 +22,7 @@ struct State {
     client: Option<i64>,
     /// When to look next.
     next_look: Option<tokio::time::Instant>,
-    task: Option<JoinHandle<()>>,
+    task: Background,
 }
 
 struct Entry {
@@ -42,7 +41,7 @@ pub(super) enum News {
     /// It is not known there any more, or not yet, and must enter the line.
     Enter,
     /// The server cannot be asked.
-    Failed(ErrorKind, String),
+    Failed(Error),
 }
 
 /// A waiter's place in this list. It leaves with it.
@@ -116,9 +115,9 @@ impl Waiters {
         }
     }
 
-    pub(super) fn fail(&self, kind: ErrorKind, why: &str) {
+    pub(super) fn fail(&self, error: &Error) {
         for entry in self.state().entries.values() {
-            let _ = entry.news.send(News::Failed(kind, why.to_owned()));
+            let _ = entry.news.send(News::Failed(error.clone()));
         }
     }
 
@@ -153,11 +152,10 @@ impl Waiters {
     /// Sees to it that somebody looks while anybody waits. Only within a runtime.
     pub(super) fn ensure_task<F: Future<Output = ()> + Send + 'static>(&self, task: impl FnOnce() -> F) {
         let mut state = self.state();
-        // A task whose runtime was shut down is finished too.
-        if state.task.as_ref().is_none_or(JoinHandle::is_finished) {
+        if !state.task.runs() {
             state.client = None;
             state.next_look = None;
-            state.task = Some(tokio::spawn(task()));
+            state.task.start(task());
         }
     }
 
@@ -165,9 +163,7 @@ impl Waiters {
     pub(super) fn stop(&self) {
         let mut state = self.state();
         state.client = None;
-        if let Some(task) = state.task.take() {
-            task.abort();
-        }
+        state.task.stop();
     }
 
     /// Ends when it is time to look; from then on the next look is a turn later.

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use lock_core::{ErrorKind, Result};
+use lock_core::{Failures, Result};
 use sqlx::postgres::{PgConnectOptions, PgListener, PgNotification, PgPoolOptions};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
@@ -21,12 +21,6 @@ use crate::server::{Again, Read, Said, caught};
 /// turns, and the second for thirty: see `lives` in `schema.sql`.
 const TURNS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_millis(100));
 
-/// How long after a failure to try again.
-const PAUSE: Duration = Duration::from_millis(100);
-
-/// So many failures in a row, and the waiters are told.
-const FAILURES: usize = 3;
-
 /// For so long a client without waiters goes on listening.
 const LINGER: Duration = Duration::from_secs(60);
 
@@ -35,28 +29,23 @@ const AT_ONCE: usize = 100;
 
 /// Listens and looks until nobody has waited for some time.
 pub(super) async fn keep_watching(lock: PostgresLock) {
-    let mut failures = 0;
+    let mut failures = Failures::default();
     loop {
         let failed = match lock.watch(&mut failures).await {
             Ok(()) => return,
             Err(error) => error,
         };
         lock.waiters.set_client(None);
-        failures += 1;
-        tracing::debug!(error = %failed, failures, "the server cannot be listened to");
-        if failures >= FAILURES || failed.kind() == ErrorKind::Closed {
-            // They may stand in line: that has to be undone.
-            let kind = if failed.kind() == ErrorKind::Closed { ErrorKind::Closed } else { ErrorKind::Unknown };
-            lock.waiters.fail(kind, &failed.to_string());
-            failures = 0;
+        if failures.count(&failed) {
+            lock.waiters.fail(&Failures::for_waiters(&failed));
         }
-        sleep(PAUSE).await;
+        sleep(Failures::PAUSE).await;
     }
 }
 
 impl PostgresLock {
     /// Listens and looks over one connection. It ends well when nobody has waited for some time.
-    async fn watch(&self, failures: &mut usize) -> Result<()> {
+    async fn watch(&self, failures: &mut Failures) -> Result<()> {
         let client = (rand::random::<u64>() >> 1) as i64;
         let mut listener = match &self.listens {
             Some(options) => Some(self.listen(options, client).await?),
@@ -78,7 +67,7 @@ impl PostgresLock {
                         return Ok(());
                     }
                     self.look(client, hears, true).await?;
-                    *failures = 0;
+                    failures.forget();
                 }
             }
         }

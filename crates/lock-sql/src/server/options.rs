@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    BackendUrl, Clock, Error, ErrorKind, Params, Result, SystemClock, Target, check_prefix, check_timeout, read_file,
+    BackendUrl, Clock, Error, ErrorKind, OneServer, Params, Result, SystemClock, Target, check_prefix, check_timeout,
+    invalid_url, read_file,
 };
-use percent_encoding::percent_decode_str;
 
 use crate::rows::Prefix;
 
@@ -244,32 +244,18 @@ impl ServerOptions {
     }
 
     fn from_url(url: &BackendUrl) -> Result<Self> {
-        let invalid = |wrong: &str| {
-            let message =
-                format!("the URL {url}: {wrong}; it looks like {}://user:password@host/database", url.scheme());
-            Error::new(ErrorKind::Invalid, message)
-        };
-        let server = url.server()?;
-        let decode = |text: &str| {
-            let text = percent_decode_str(text).decode_utf8().map_err(|_| invalid("a part of it is not UTF-8"))?;
-            Ok::<_, Error>(Some(text.into_owned()).filter(|text| !text.is_empty()))
-        };
-        if !url.rest().starts_with("//") {
-            return Err(invalid("it names no server"));
-        }
-        let host = server.host_str().filter(|host| !host.is_empty()).unwrap_or("localhost");
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let database = decode(server.path().trim_start_matches('/'))?;
-        if database.as_ref().is_some_and(|database| database.contains('/')) {
-            return Err(invalid("it names more than a database"));
+        let example = format!("{}://user:password@host/database", url.scheme());
+        let OneServer { user, password, host, port, path } = url.server(&example)?;
+        if path.contains('/') {
+            return Err(invalid_url(url, "it names more than a database", &example));
         }
         let login = Login {
-            port: server.port(),
+            host: host.unwrap_or_else(|| "localhost".to_owned()),
+            port,
             socket: None,
-            user: decode(server.username())?,
-            password: decode(server.password().unwrap_or_default())?,
-            database,
-            host,
+            user,
+            password: password.filter(|password| !password.is_empty()),
+            database: Some(path).filter(|database| !database.is_empty()),
         };
         let reached = Reached {
             shown: match login.port {

@@ -6,8 +6,8 @@ use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use lock_core::Background;
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
 
 /// Who waits in this client, by the number that a datagram carries.
 type Waiting = Arc<Mutex<HashMap<u64, Arc<Notify>>>>;
@@ -24,15 +24,7 @@ pub(super) struct Wake {
 struct Ear {
     next: u64,
     address: String,
-    task: Option<JoinHandle<()>>,
-}
-
-impl Drop for Ear {
-    fn drop(&mut self) {
-        if let Some(task) = &self.task {
-            task.abort();
-        }
-    }
+    task: Background,
 }
 
 /// A place to wait at, until dropped.
@@ -60,16 +52,18 @@ impl Wake {
         let (number, notify) = (ear.next, Arc::new(Notify::new()));
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::clone(&notify));
         // The task ends with the runtime that it was started on; those who wait on another one need a new one.
-        if ear.task.as_ref().is_none_or(JoinHandle::is_finished) {
+        if !ear.task.runs() {
             match listen(Arc::clone(&self.waiting)) {
-                Ok((address, task)) => (ear.address, ear.task) = (address, Some(task)),
+                Ok((address, listening)) => {
+                    ear.address = address;
+                    ear.task.start(listening);
+                }
                 Err(error) => {
                     tracing::debug!(%error, "cannot be woken by other processes: waiting by looking often");
-                    ear.task = None;
                 }
             }
         }
-        let wake = ear.task.is_some().then(|| format!("{}/{number}", ear.address));
+        let wake = ear.task.runs().then(|| format!("{}/{number}", ear.address));
         Place { number, wake, notify, waiting: Arc::clone(&self.waiting) }
     }
 
@@ -107,14 +101,14 @@ impl Drop for Place {
     }
 }
 
-fn listen(waiting: Waiting) -> io::Result<(String, JoinHandle<()>)> {
+fn listen(waiting: Waiting) -> io::Result<(String, impl Future<Output = ()> + Send + 'static)> {
     // An abstract name is no file: nothing is left behind. It cannot be guessed, so nobody takes it first.
     let unique = std::fs::read_to_string("/proc/sys/kernel/random/uuid")?;
     let name = format!("oarlock-{}", unique.trim().replace('-', "").get(..16).unwrap_or_default());
     let socket = UnixDatagram::bind_addr(&abstract_address(&name)?)?;
     socket.set_nonblocking(true)?;
     let socket = tokio::net::UnixDatagram::from_std(socket)?;
-    let task = tokio::spawn(async move {
+    let listening = async move {
         let mut buffer = [0; 32];
         while let Ok(length) = socket.recv(&mut buffer).await {
             // Anybody may send here: what is no number of ours is nobody's.
@@ -124,8 +118,8 @@ fn listen(waiting: Waiting) -> io::Result<(String, JoinHandle<()>)> {
                 notify.notify_one();
             }
         }
-    });
-    Ok((name, task))
+    };
+    Ok((name, listening))
 }
 
 #[cfg(target_os = "linux")]
@@ -167,9 +161,8 @@ mod tests {
         let wake = place.wake().unwrap().to_owned();
         drop(place);
         assert_eq!(here.places(), 0);
-        let task = here.ear.lock().unwrap().task.take().unwrap();
-        task.abort();
-        let _ = task.await;
+        here.ear.lock().unwrap().task.stop();
+        tokio::task::yield_now().await;
         assert!(!Wake::new().tell(&wake));
         assert!(!Wake::new().tell("oarlock-none/1"));
         assert!(Wake::new().tell("no address"));
