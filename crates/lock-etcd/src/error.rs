@@ -208,7 +208,7 @@ mod tests {
         let serving = tokio::spawn(async move {
             loop {
                 let (mut stream, _) = server.accept().await.unwrap();
-                let _ = stream.read(&mut [0; 1024]).await.unwrap();
+                assert!(stream.read(&mut [0; 1024]).await.unwrap() > 0);
                 stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").await.unwrap();
             }
         });

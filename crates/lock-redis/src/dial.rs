@@ -129,7 +129,7 @@ mod tests {
             let mut kept = Vec::new();
             loop {
                 let (mut stream, _) = server.accept().await.unwrap();
-                let _ = stream.read(&mut [0; 1024]).await.unwrap();
+                assert!(stream.read(&mut [0; 1024]).await.unwrap() > 0);
                 stream.write_all(answer.as_bytes()).await.unwrap();
                 if answer.starts_with('-') {
                     kept.push(stream);
