@@ -67,7 +67,7 @@ async fn a_missing_chroot_is_named_and_an_empty_one_stays_empty() {
     let raw = raw(&servers).await;
     raw.create("/ap", b"", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.unwrap();
     let locks = connect(&url).await;
-    assert_eq!(locks.inspect("x").await.unwrap().holder, None);
+    assert_eq!(locks.inspect("x").await.unwrap().holder(), None);
     assert_eq!(locks.list(&Default::default()).await.unwrap().locks, []);
     assert_eq!(locks.evict("x").await.unwrap(), None);
     assert_eq!(raw.list_children("/ap").await.unwrap(), Vec::<String>::new());
