@@ -54,7 +54,7 @@ impl EtcdOptions {
     /// may be left out; `etcds://` is the same over TLS.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if it is no such URL, or has parameters.
+    /// [`ErrorKind::Invalid`](lock_core::ErrorKind::Invalid) if it is no such URL, or has parameters.
     pub fn new(url: &str) -> Result<Self> {
         Self::from_url(&BackendUrl::without_params(url)?)
     }
@@ -116,9 +116,9 @@ impl EtcdOptions {
     /// be called, and the lock be used, within a tokio runtime that has I/O and time enabled.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for a prefix, a time-out or a file that cannot be, [`ErrorKind::Unavailable`] if no
-    /// member can be reached, [`ErrorKind::Refused`] for a wrong user or password or missing rights,
-    /// [`ErrorKind::Unsupported`] for TLS without the cargo feature `tls`.
+    /// [`ErrorKind::Invalid`](lock_core::ErrorKind::Invalid) for a prefix, a time-out or a file that cannot be, [`ErrorKind::Unavailable`](lock_core::ErrorKind::Unavailable) if no
+    /// member can be reached, [`ErrorKind::Refused`](lock_core::ErrorKind::Refused) for a wrong user or password or missing rights,
+    /// [`ErrorKind::Unsupported`](lock_core::ErrorKind::Unsupported) for TLS without the cargo feature `tls`.
     ///
     /// # Cancel safety
     /// Nothing is held yet.

@@ -58,8 +58,8 @@ impl Mutex {
     /// - [`ErrorKind::Timeout`] when the wait is over. The error names the holder: the store is asked a little before, and
     ///   may take up to 100 ms more.
     /// - [`ErrorKind::Invalid`] and [`ErrorKind::Unsupported`] for a name or an option.
-    /// - [`ErrorKind::Unknown`] also when the wait is over and the store has not answered that question: nobody knows then
-    ///   whether it is away or busy, and what came of the claim. It is undone in the background.
+    /// - [`ErrorKind::Unknown`] also when the wait is over and the store has not answered that question for half a second or
+    ///   more: it may be away, and nobody knows what came of the claim. It is undone in the background.
     /// - [`ErrorKind::Unavailable`], [`ErrorKind::Refused`], [`ErrorKind::Unknown`] as the store says. A store that is
     ///   away for longer than [`Mutex::outage`] is an error, not a longer wait.
     /// - [`ErrorKind::Closed`] after a shutdown.

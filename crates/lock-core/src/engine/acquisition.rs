@@ -289,7 +289,9 @@ impl<'a> Acquisition<'a> {
                 Error::unanswered(wait, Some(error))
             }
             Some(Err(_)) => Error::timeout(wait, None),
-            None => Error::unanswered(wait, None),
+            None if timing::question(wait) >= timing::SILENCE => Error::unanswered(wait, None),
+            // A busy store, as likely as not.
+            None => Error::timeout(wait, None),
         }
     }
 

@@ -13,6 +13,9 @@ pub(super) const GRACE: Duration = Duration::from_millis(100);
 /// How soon after a doubt of the store's the next one counts, so that a connection that keeps breaking is no storm.
 pub(super) const BETWEEN_DOUBTS: Duration = Duration::from_millis(100);
 
+/// A store that says nothing for so long may be away, and not only slow.
+pub(super) const SILENCE: Duration = Duration::from_millis(500);
+
 /// How often the wall clock is compared with ours while something is held.
 pub(super) const LOOK_AT_WALL: Duration = Duration::from_secs(1);
 
@@ -57,7 +60,7 @@ pub(super) fn late(lease: Duration) -> Duration {
 
 /// How long before the end of a wait the store is asked who holds the lock.
 pub(super) fn question(wait: Duration) -> Duration {
-    (wait / 4).min(Duration::from_secs(1))
+    (wait / 2).min(Duration::from_secs(1))
 }
 
 /// Did a request that took so long before it failed stand in line? Backends repeat what was not answered, some of them

@@ -19,6 +19,12 @@ async fn a_store_that_does_not_answer_is_not_taken_for_a_busy_one() {
     advance(&clock, Duration::from_millis(100)).await;
     let error = waiting.await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+    // In so short a time a slow one does not answer either.
+    let short = waiter(locks.mutex("a").wait(Duration::from_millis(900))).await;
+    advance(&clock, Duration::from_millis(900)).await;
+    advance(&clock, Duration::from_millis(100)).await;
+    advance(&clock, Duration::from_millis(100)).await;
+    assert_eq!(short.await.unwrap().unwrap_err().kind(), ErrorKind::Timeout);
     assert!(error.to_string().contains("not granted within 3s: the store does not answer"), "{error}");
 }
 
