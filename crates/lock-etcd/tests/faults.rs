@@ -208,7 +208,10 @@ async fn a_watch_is_resumed_over_a_compaction() {
             assert_eq!(one.unlock(&first).await.unwrap(), Unlocked::Released);
         }
         soon("its turn", waiting).await.unwrap();
-        assert_eq!(other.unlock(&second).await.unwrap(), Unlocked::Released);
+        // The reset may come as late as this.
+        while let Err(error) = other.unlock(&second).await {
+            patience::pause_after(error).await;
+        }
     }
 }
 
