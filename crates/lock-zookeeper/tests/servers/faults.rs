@@ -328,6 +328,13 @@ async fn a_lease_is_as_long_as_the_servers_allow() {
     let error = locks.mutex("x").lock().await.unwrap_err();
     assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("maxSessionTimeout"), "{error}");
     assert!(locks.inspect("x").await.unwrap().holder().is_none());
+    // One that nobody chose is as long as they allow.
+    let unchosen = Locks::new(client(&servers.url()).await);
+    for _ in 0..2 {
+        let guard = unchosen.mutex("y").lock().await.unwrap();
+        assert!(guard.remaining() <= longest);
+        guard.unlock().await.unwrap();
+    }
     let guard = locks.mutex("x").lease(longest).lock().await.unwrap();
     assert!(tokio::time::timeout(longest * 2, guard.lost()).await.is_err(), "renewed in time");
 }
