@@ -6,7 +6,6 @@ mod findings;
 mod hand_over;
 mod listing;
 mod retry;
-mod settings;
 mod tls_files;
 mod token_base;
 
@@ -14,6 +13,5 @@ pub use background::Background;
 pub use findings::warn_of;
 pub use hand_over::InLine;
 pub use retry::Failures;
-pub use settings::{check_prefix, check_timeout};
 pub use tls_files::{TlsFiles, read_file};
 pub use token_base::TokenBase;

@@ -2,6 +2,7 @@
 
 mod config;
 mod factory;
+mod limits;
 mod memory;
 mod registry;
 mod servers;
@@ -11,6 +12,7 @@ mod value;
 
 pub use config::Config;
 pub use factory::{BackendFactory, Target};
+pub use limits::{check_prefix, check_timeout};
 pub use registry::Registry;
 pub use servers::{HostPort, OneServer, Servers, invalid_url};
 pub use settings::Requirement;

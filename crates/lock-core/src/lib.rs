@@ -46,10 +46,10 @@ mod engine;
 pub mod memory;
 
 pub use api::{Locks, LocksBuilder, Mutex, ShutdownReport};
-pub use authors::{Background, Failures, InLine, TlsFiles, TokenBase, check_prefix, check_timeout, read_file, warn_of};
+pub use authors::{Background, Failures, InLine, TlsFiles, TokenBase, read_file, warn_of};
 pub use connect::{
     BackendFactory, BackendUrl, Config, HostPort, OneServer, Params, Registry, Requirement, Servers, Target,
-    invalid_url,
+    check_prefix, check_timeout, invalid_url,
 };
 pub use contract::{
     Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Fence, FencingToken, Finding, Grant, Holder,

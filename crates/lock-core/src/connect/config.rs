@@ -20,6 +20,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::connect::factory::Target;
+use crate::connect::limits::check_prefix;
 use crate::connect::settings::{Requirement, SETTINGS, Settings, meant};
 use crate::connect::url::{BackendUrl, Params};
 use crate::connect::value::{self, Value};
@@ -280,10 +281,7 @@ impl Config {
             None => url,
         };
         let prefix = self.prefix.unwrap_or_else(|| "oarlock".to_owned());
-        if prefix.len() > 128 || prefix.chars().any(char::is_control) {
-            let message = "a prefix has at most 128 bytes without control characters";
-            return Err(Error::new(ErrorKind::Invalid, message));
-        }
+        check_prefix(&prefix, None)?;
         let (wait, max_hold) = (self.wait.flatten(), self.max_hold.flatten());
         let mut options = LockOptions { wait, max_hold, lease_chosen: self.lease.is_some(), ..LockOptions::default() };
         options.lease = self.lease.unwrap_or(options.lease);

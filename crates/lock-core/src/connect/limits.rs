@@ -1,4 +1,4 @@
-//! What is the same about the settings of every store.
+//! What settings of every store may be.
 
 use std::time::Duration;
 
