@@ -30,13 +30,13 @@ async fn kept_for(guard: &LockGuard, time: Duration) {
     assert!(guard.is_held());
 }
 
-/// 22. Held for three leases, and nine renewals: never lost.
+/// 22. Held for two leases, and six renewals: never lost.
 pub(crate) async fn renew_keeps(ctx: Ctx) {
     let lease = kept(&ctx);
     let (locks, other) = (ctx.locks(lease).await, ctx.backend().await);
     let guard = take(&locks, "x").await;
     let token = guard.fencing_token();
-    kept_for(&guard, lease * 3).await;
+    kept_for(&guard, lease * 2).await;
     assert_eq!(guard.fencing_token(), token);
     assert_eq!(other.try_lock(&claim("x", LONG)).await.unwrap(), None);
     guard.unlock().await.unwrap();

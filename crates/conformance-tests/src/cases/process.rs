@@ -202,27 +202,34 @@ pub(crate) async fn lost_after_sigstop(ctx: Ctx) {
 ///     without end; and then it works again.
 pub(crate) async fn writer_stopped(ctx: Ctx) {
     let backend = ctx.backend().await;
-    let held = claim("held", LONG);
-    backend.try_lock(&held).await.unwrap().unwrap();
+    let (held, renewed) = (claim("held", LONG), claim("renewed", LONG));
+    for claim in [&held, &renewed] {
+        backend.try_lock(claim).await.unwrap().unwrap();
+    }
     ctx.inject(Fault::HoldRequests).await;
-    let free = claim("free", LONG);
-    let mut errors = vec![
-        soon("an error", backend.try_lock(&free)).await.unwrap_err(),
-        soon("an error", backend.lock(&free)).await.unwrap_err(),
-        soon("an error", backend.renew(std::slice::from_ref(&held))).await.pop().unwrap().unwrap_err(),
-    ];
-    errors.push(soon("an error", backend.unlock(&held)).await.unwrap_err());
-    for error in &errors {
+    let (free, waited) = (claim("free", LONG), claim("waited", LONG));
+    // At once: none is bounded by the end of another.
+    let (tried, locked, renewals, unlocked) = tokio::join!(
+        soon("an error", backend.try_lock(&free)),
+        soon("an error", backend.lock(&waited)),
+        soon("an error", backend.renew(std::slice::from_ref(&renewed))),
+        soon("an error", backend.unlock(&held)),
+    );
+    let renewal = renewals.into_iter().next().unwrap().unwrap_err();
+    let unlock = unlocked.unwrap_err();
+    for error in [&tried.unwrap_err(), &locked.unwrap_err(), &renewal, &unlock] {
         assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{error}");
     }
     ctx.inject(Fault::ReleaseRequests).await;
-    soon("the release", backend.unlock(&free)).await.unwrap();
+    for claim in [&free, &waited] {
+        soon("the release", backend.unlock(claim)).await.unwrap();
+    }
     let mut after = claim("free", LONG);
     after.fair = true;
     soon("a grant", backend.lock(&after)).await.unwrap();
     let released = soon("a release", backend.unlock(&held)).await.unwrap();
     // The first one, of unknown outcome, may have been done meanwhile.
-    assert!(released == Unlocked::Released || errors[3].kind() == ErrorKind::Unknown);
+    assert!(released == Unlocked::Released || unlock.kind() == ErrorKind::Unknown);
     assert_eq!(ctx.store().raw_holder(&held.name).await, None);
 }
 
@@ -258,7 +265,7 @@ pub(crate) async fn store_down_at_start(ctx: Ctx) {
 /// 100. A short torture with a fixed seed. `cargo xtask torture` runs longer ones.
 pub(crate) async fn torture(ctx: Ctx) {
     let mut options = TortureOptions { lease: ctx.lease(), ..TortureOptions::default() };
-    options.duration = options.calm() + Duration::from_secs(12);
+    options.duration = options.calm() + Duration::from_secs(8);
     let report = torture::run(&options, Site::at(ctx.url())).await.unwrap();
     assert!(report.violations.is_empty(), "{report}");
     assert!(report.grants > 0 && report.counted > 0, "{report}");
