@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 
 const WORKERS: usize = 4;
 /// How many increments each worker makes; the environment variable `FENCED_INCREMENTS` asks for another number.
-const INCREMENTS: usize = 10;
+const INCREMENTS: usize = 6;
 const LEASE: Duration = Duration::from_millis(600);
 
 /// The process that a worker runs just now. It is locked while the process is signalled, so that it is not reaped
