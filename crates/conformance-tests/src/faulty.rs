@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Instant, ListQuery,
-    LockName, LockStatus, Notice, Page, Renewal, Result, Unlocked,
+    LockName, LockStatus, Notice, Page, Renewal, Result, StoreToken, Unlocked,
 };
 use tokio::sync::{broadcast, watch};
 
@@ -209,6 +209,10 @@ impl DistributedLock for Faulty {
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
         self.0.inner.evict(name).await
+    }
+
+    async fn raise_tokens(&self, name: &LockName, above: StoreToken) -> Result<()> {
+        self.0.inner.raise_tokens(name, above).await
     }
 
     async fn doctor(&self) -> Result<Vec<Finding>> {

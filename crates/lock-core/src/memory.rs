@@ -28,7 +28,7 @@ use store::Store;
 
 use crate::contract::{
     Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, ListQuery, LockName, LockStatus, Page,
-    Renewal, Result, Scope, SystemClock, Unlocked,
+    Renewal, Result, Scope, StoreToken, SystemClock, Unlocked,
 };
 
 /// One client of an in-memory store. A clone is the same client; [`MemoryLock::client`] is another one of the same
@@ -124,6 +124,11 @@ impl DistributedLock for MemoryLock {
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
         self.faults.request(Verb::Evict).await?;
         Ok(self.store.evict(name))
+    }
+
+    async fn raise_tokens(&self, _name: &LockName, above: StoreToken) -> Result<()> {
+        self.store.raise_tokens(above);
+        Ok(())
     }
 
     async fn doctor(&self) -> Result<Vec<Finding>> {

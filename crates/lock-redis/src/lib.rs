@@ -65,7 +65,7 @@ pub use factory::RedisFactory;
 use keys::{Keys, LockKeys};
 pub use options::RedisOptions;
 
-use scripts::{ACQUIRE, INSPECT, RELEASE, RENEW};
+use scripts::{ACQUIRE, INSPECT, RAISE, RELEASE, RENEW};
 use servers::Servers;
 use waiting::News;
 
@@ -335,6 +335,12 @@ impl DistributedLock for RedisLock {
             }
         }
         Ok(None)
+    }
+
+    async fn raise_tokens(&self, name: &LockName, above: StoreToken) -> Result<()> {
+        let (keys, above) = (self.keys.of(name), above.get().to_string());
+        let answer = self.servers.run(&RAISE, &[keys.grant.as_str()], &[above.as_bytes()], Again::Yes).await?;
+        answer.link.confirm(self.client.own_key(keys.slot)).await
     }
 
     async fn doctor(&self) -> Result<Vec<Finding>> {

@@ -50,6 +50,9 @@ pub(crate) enum Command {
     List(ListArgs),
     /// End a hold by force, whoever's it is; the holder's command is ended
     Evict(EvictArgs),
+    /// Look after fencing tokens
+    #[command(subcommand)]
+    Tokens(TokensCommand),
     /// Look for settings of the store that void a promise
     Doctor(DoctorArgs),
     /// Print the script that makes the tables, for stores where this program has no right to make them
@@ -172,6 +175,24 @@ pub(crate) struct EvictArgs {
     #[arg(long)]
     pub(crate) json: bool,
 }
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokensCommand {
+    /// Have every later acquisition of a lock get a token above this one, for a resource that has seen it
+    #[command(long_about = RAISE)]
+    Raise {
+        /// The lock's name
+        name: String,
+        /// The highest token that the resource has seen
+        #[arg(long, value_name = "TOKEN")]
+        above: u64,
+    },
+}
+
+const RAISE: &str = "Have every later acquisition of a lock get a token above this one.
+
+For a resource that has seen tokens from where clocks do not reach, such as another store whose clock was far ahead, and refuses those of this store. \
+Nothing is lowered, and holders of now keep their locks. ZooKeeper and etcd, which count for many locks at once, raise the tokens of their whole prefix.";
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {

@@ -12,6 +12,7 @@ mod itself;
 mod output;
 mod run;
 mod show;
+mod tokens;
 mod top;
 
 use std::env;
@@ -97,6 +98,7 @@ async fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Inspect(args) => looking(settings, async |locks| show::inspect(args, locks).await).await,
         Command::List(args) => looking(settings, async |locks| show::list(args, locks).await).await,
         Command::Evict(args) => looking(settings, async |locks| evict::evict(args, locks).await).await,
+        Command::Tokens(command) => looking(settings, async |locks| tokens::tokens(command, locks).await).await,
         Command::Doctor(args) => looking(settings, async |locks| show::doctor(args, locks).await).await,
         Command::Top(args) => {
             let url = args.store.clone().or_else(|| settings.url.clone());

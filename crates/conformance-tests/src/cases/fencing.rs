@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::memory::MemoryLock;
-use lock_core::{Fence, FencingToken, Locks, StoreToken};
+use lock_core::{ErrorKind, Fence, FencingToken, Locks, StoreToken};
 
-use crate::ctx::{Ctx, LONG, claim, name, take, token_in_store};
+use crate::ctx::{BOUND, Ctx, LONG, claim, name, take, token_in_store};
 use crate::harness::Fault;
 
 /// 34. The token is known at the grant and stays the same, over renewals and after the loss.
@@ -71,6 +71,51 @@ pub(crate) async fn tokens_rise_over_stores(ctx: Ctx) {
     }
     let guard = take(&another(), "x").await;
     fence.check(guard.fencing_token().get()).unwrap();
+}
+
+/// 122. Tokens are raised above a number, of a free lock and of a held one, and on from there, beside clients that were
+///      there before; what is above it already stays.
+pub(crate) async fn tokens_raised(ctx: Ctx) {
+    let (locks, before) = (ctx.locks(LONG).await, ctx.locks(LONG).await);
+    take(&before, "y").await.unlock().await.unwrap();
+    let held = take(&before, "x").await;
+    let above = held.fencing_token().get() + (1 << 40);
+    for name in ["x", "y", "unused"] {
+        locks.raise_tokens(name, above).await.unwrap();
+        locks.raise_tokens(name, above - 1000).await.unwrap();
+    }
+    assert!(held.is_held());
+    held.unlock().await.unwrap();
+    for name in ["x", "y", "unused"] {
+        let mut last = above;
+        for locks in [&before, &locks, &ctx.locks(LONG).await, &before] {
+            let guard = take(locks, name).await;
+            assert!(guard.fencing_token().get() > last, "{name}: {} after {last}", guard.fencing_token());
+            last = guard.fencing_token().get();
+            guard.unlock().await.unwrap();
+        }
+        // Not raised twice.
+        assert!(last < above + (1 << 39), "{last} after {above}");
+    }
+    assert_eq!(locks.raise_tokens("x", u64::MAX).await.unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+/// 123. A resource has seen tokens that no clock reaches: with them as the floor, each acquisition is above them.
+pub(crate) async fn tokens_above_a_floor(ctx: Ctx) {
+    let locks = ctx.locks(LONG).await;
+    let guard = take(&locks, "x").await;
+    let floor = guard.fencing_token().get() + (1 << 40);
+    guard.unlock().await.unwrap();
+    let mut last = floor;
+    for name in ["x", "x", "unused", "x"] {
+        let guard = locks.mutex(name).token_floor(floor).wait(BOUND).lock().await.unwrap();
+        assert!(guard.fencing_token().get() > floor, "{} is not above {floor}", guard.fencing_token());
+        if name == "x" {
+            assert!(guard.fencing_token().get() > last);
+            last = guard.fencing_token().get();
+        }
+        guard.unlock().await.unwrap();
+    }
 }
 
 /// 38. A resource that checks tokens refuses the older holder's, and names both.

@@ -47,7 +47,7 @@ cases! {
     lease: renew_keeps renew_stops_on_unlock renew_after_error renew_panics acquire_reply_late request_held_back
         answer_held_back answer_read_late promise_covered renew_reply_late last_renew_reply_late renew_refused_once
         lease_floor fixed_hold_ends extend_shorter starved_runtime renew_drops_only max_hold_ends;
-    fencing: tokens_rise_over_stores token_known_at_grant token_from_store token_range resource_rejects_stale;
+    fencing: tokens_rise_over_stores tokens_raised tokens_above_a_floor token_known_at_grant token_from_store token_range resource_rejects_stale;
     loss: lost_on_admin_delete lost_on_evict lost_on_cut outage_shorter_than_lease lost_once unlock_after_lost;
     fairness: fifo bounded_bypass cancelled_in_queue not_reentrant_default reentrant_counts two_handles_exclude unlock_once;
     cancellation: drop_at_every_await drop_at_every_await_contended drop_during_unlock

@@ -209,12 +209,13 @@ pub(crate) async fn writer_stopped(ctx: Ctx) {
     ctx.inject(Fault::HoldRequests).await;
     let (free, waited) = (claim("free", LONG), claim("waited", LONG));
     // At once: none is bounded by the end of another.
-    let (tried, locked, renewals, unlocked) = tokio::join!(
+    let (tried, locked, unlocked) = tokio::join!(
         soon("an error", backend.try_lock(&free)),
         soon("an error", backend.lock(&waited)),
-        soon("an error", backend.renew(std::slice::from_ref(&renewed))),
         soon("an error", backend.unlock(&held)),
     );
+    // By now what was confirmed before is too old to answer it.
+    let renewals = soon("an error", backend.renew(std::slice::from_ref(&renewed))).await;
     let renewal = renewals.into_iter().next().unwrap().unwrap_err();
     let unlock = unlocked.unwrap_err();
     for error in [&tried.unwrap_err(), &locked.unwrap_err(), &renewal, &unlock] {

@@ -125,6 +125,10 @@ impl DistributedLock for Bad {
         self.inner.evict(name).await
     }
 
+    async fn raise_tokens(&self, name: &LockName, above: StoreToken) -> Result<()> {
+        self.inner.raise_tokens(name, above).await
+    }
+
     async fn doctor(&self) -> Result<Vec<Finding>> {
         self.inner.doctor().await
     }

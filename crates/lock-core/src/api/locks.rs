@@ -8,7 +8,7 @@ use crate::api::Mutex;
 use crate::contract::claim::Identity;
 use crate::contract::options::{LockOptions, setters};
 use crate::contract::{
-    Capabilities, DistributedLock, Error, Finding, Holder, ListQuery, LockName, LockStatus, Page, Result,
+    Capabilities, DistributedLock, Error, FencingToken, Finding, Holder, ListQuery, LockName, LockStatus, Page, Result,
 };
 use crate::engine::Lease;
 use crate::engine::core::Core;
@@ -122,6 +122,23 @@ impl Locks {
         let name = LockName::new(name)?;
         let answer = self.core.backend.evict(&name).await;
         answer.map_err(|error| self.core.context(error, "evict", Some(&name)))
+    }
+
+    /// Every acquisition of this lock that begins after this has answered has a fencing token above that one: for a
+    /// resource that has seen tokens from where clocks do not reach. Changes nothing if they are above it already. Stores that count for
+    /// many locks at once, ZooKeeper and etcd, raise the tokens of their whole prefix.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for what cannot be a name, and above 2^62;
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the store cannot do it; else as the store says.
+    ///
+    /// # Cancel safety
+    /// Dropped, it may or may not have been done. The same after a lost reply, which is an error. It may be repeated.
+    pub async fn raise_tokens(&self, name: &str, above: impl Into<u64>) -> Result<()> {
+        self.core.check_open("raise_tokens")?;
+        let name = LockName::new(name)?;
+        let raised = async { self.core.backend.raise_tokens(&name, FencingToken::store_of(above.into())?).await };
+        raised.await.map_err(|error| self.core.context(error, "raise_tokens", Some(&name)))
     }
 
     /// Settings of the store that void a promise.

@@ -46,6 +46,7 @@ pub struct Config {
     hand_overs: Option<u8>,
     hand_over_for: Option<Duration>,
     outage: Option<Duration>,
+    token_floor: Option<u64>,
     prefix: Option<String>,
     label: Option<String>,
     require: Vec<Requirement>,
@@ -162,6 +163,7 @@ impl Config {
             hand_overs: over.hand_overs.or(self.hand_overs),
             hand_over_for: over.hand_over_for.or(self.hand_over_for),
             outage: over.outage.or(self.outage),
+            token_floor: over.token_floor.or(self.token_floor),
             prefix: over.prefix.or(self.prefix),
             label: over.label.or(self.label),
             require: if over.require.is_empty() { self.require } else { over.require },
@@ -210,6 +212,13 @@ impl Config {
         self
     }
 
+    /// The number above which every fencing token is, see [`LocksBuilder::token_floor`](crate::LocksBuilder::token_floor).
+    #[must_use]
+    pub fn token_floor(mut self, floor: u64) -> Self {
+        self.token_floor = Some(floor);
+        self
+    }
+
     /// The prefix under which the store keeps the locks: the same name under another prefix is another lock.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
@@ -246,6 +255,7 @@ impl Config {
             "hand_overs" => self.hand_overs = Some(value::small(key, value)?),
             "hand_over_for" => self.hand_over_for = Some(value::duration(key, value)?),
             "outage" => self.outage = Some(value::duration(key, value)?),
+            "token_floor" => self.token_floor = Some(value::number(key, value)?),
             "prefix" => self.prefix = Some(value.to_owned()),
             "label" => self.label = Some(value.to_owned()),
             "password_file" => self.password_file = Some(value.into()),
@@ -289,6 +299,7 @@ impl Config {
         options.hand_overs = self.hand_overs.unwrap_or(options.hand_overs);
         options.hand_over_for = self.hand_over_for.unwrap_or(options.hand_over_for);
         options.outage = self.outage.unwrap_or(options.outage);
+        options.token_floor = self.token_floor.unwrap_or(options.token_floor);
         let settings = Settings { options, label: self.label, require: self.require };
         Ok((settings, Target { url, prefix, params: self.backend }))
     }

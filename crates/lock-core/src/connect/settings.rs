@@ -9,7 +9,7 @@ use crate::contract::{Capabilities, DistributedLock, Error, ErrorKind, Result, S
 
 /// The settings that are the same for every backend. Each may stand in a TOML file, behind the `?` of the URL, or in
 /// the environment as `OARLOCK_` and its name in capitals.
-pub(super) const SETTINGS: [&str; 11] = [
+pub(super) const SETTINGS: [&str; 12] = [
     "lease",
     "wait",
     "outage",
@@ -17,6 +17,7 @@ pub(super) const SETTINGS: [&str; 11] = [
     "fair",
     "hand_overs",
     "hand_over_for",
+    "token_floor",
     "prefix",
     "label",
     "require",

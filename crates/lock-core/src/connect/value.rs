@@ -72,6 +72,10 @@ pub(super) fn truth(key: &str, value: &str) -> Result<bool> {
     value.parse().map_err(|_| wrong(key, &format!("{value:?} is neither true nor false")))
 }
 
+pub(super) fn number(key: &str, value: &str) -> Result<u64> {
+    value.parse().map_err(|_| wrong(key, &format!("{value} is not a whole number")))
+}
+
 pub(super) fn small(key: &str, value: &str) -> Result<u8> {
     value.parse().map_err(|_| wrong(key, &format!("{value} is not a number from 0 to {}", u8::MAX)))
 }

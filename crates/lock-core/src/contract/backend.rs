@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 
-use crate::contract::{Claim, Clock, Instant, LockName, OwnerId, Result, StoreToken};
+use crate::contract::{Claim, Clock, Error, ErrorKind, Instant, LockName, OwnerId, Result, StoreToken};
 
 /// A store that grants locks. Backends implement this; applications use [`Locks`](crate::Locks), which adds what is the
 /// same for every store: renewal, loss, clean-up, waiting limits.
@@ -88,6 +88,18 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
 
     /// Ends a hold by force, whoever's it is, and answers whose it was. The owner learns of it as a loss.
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>>;
+
+    /// Every claim that is made after this has answered gets a token above `above`, if it is granted. A store that counts
+    /// for many names at once may raise the tokens of all of them. What stands already above it stays.
+    ///
+    /// It may be repeated after a lost reply.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] unless the backend can do it. After any other error it may have been done.
+    async fn raise_tokens(&self, _name: &LockName, _above: StoreToken) -> Result<()> {
+        let message = format!("{} cannot raise its tokens", self.capabilities().backend);
+        Err(Error::new(ErrorKind::Unsupported, message))
+    }
 
     /// Settings of the store that void a promise.
     async fn doctor(&self) -> Result<Vec<Finding>>;

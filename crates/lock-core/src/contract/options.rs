@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::contract::{Capabilities, Error, ErrorKind, Result};
+use crate::contract::{Capabilities, Error, ErrorKind, FencingToken, Result, StoreToken};
 
 /// The longest lease, hold or wait: long enough for anybody, short enough that no arithmetic overflows.
 pub(crate) const MAX_DURATION: Duration = Duration::from_secs(366 * 24 * 3600);
@@ -28,6 +28,8 @@ pub(crate) struct LockOptions {
     pub(crate) hand_over_for: Duration,
     /// How long a store may be away from whoever waits.
     pub(crate) outage: Duration,
+    /// Every fencing token is above this.
+    pub(crate) token_floor: u64,
 }
 
 impl Default for LockOptions {
@@ -43,6 +45,7 @@ impl Default for LockOptions {
             hand_overs: u8::MAX,
             hand_over_for: Duration::from_millis(10),
             outage: Duration::from_secs(10),
+            token_floor: 0,
         }
     }
 }
@@ -52,6 +55,19 @@ impl LockOptions {
     pub(crate) fn asked_lease(&self, longest: Option<Duration>) -> Duration {
         let longest = longest.filter(|_| !self.lease_chosen).unwrap_or(Duration::MAX);
         self.hold_for.unwrap_or(self.lease.min(longest))
+    }
+
+    /// The store's own number above which fencing tokens are above the floor.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if next to no token is above it.
+    pub(crate) fn store_floor(&self) -> Result<StoreToken> {
+        FencingToken::store_of(self.token_floor)
+    }
+
+    /// Is it not above the floor?
+    pub(crate) fn is_too_low(&self, token: StoreToken) -> bool {
+        self.token_floor > 0 && token.get() <= self.token_floor >> 8
     }
 
     /// The default, if nobody chose a lease, for a store that gives none below that.
@@ -97,6 +113,7 @@ impl LockOptions {
                 ));
             }
         }
+        self.store_floor()?;
         if self.fair && !backend.fair {
             return Err(Error::new(
                 ErrorKind::Unsupported,
@@ -149,6 +166,14 @@ macro_rules! setters {
         /// store's line itself, and none is handed over inside the process.
         pub fn fair(mut self, fair: bool) -> Self {
             self.options.fair = fair;
+            self
+        }
+
+        /// Every fencing token is above this number, the highest that the resource has seen: for what has seen tokens
+        /// from where clocks do not reach, such as a store with a clock far ahead. Where a grant's token is not, the
+        /// store is told to count from there on, and the lock is taken anew.
+        pub fn token_floor(mut self, floor: u64) -> Self {
+            self.options.token_floor = floor;
             self
         }
 

@@ -55,6 +55,18 @@ impl FencingToken {
         Self::handed_over(store, 0)
     }
 
+    /// The store's number above which every fencing token is above `floor`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for one above 2^62: a store that counts from there has no room left.
+    pub(crate) fn store_of(floor: u64) -> Result<StoreToken> {
+        if floor > 1 << 62 {
+            let message = format!("tokens cannot be raised above {floor}: {} is the highest floor", 1_u64 << 62);
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        Ok(StoreToken(floor >> 8))
+    }
+
     /// The token of the holder to whom a grant was handed over as the `turn`th.
     pub(crate) const fn handed_over(store: StoreToken, turn: u8) -> Self {
         Self(store.0 << 8 | turn as u64)

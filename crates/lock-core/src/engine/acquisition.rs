@@ -22,6 +22,10 @@ use crate::engine::{LockGuard, Owner, timing};
 /// So often in a row a grant may be over before it is known.
 const TOO_LATE: u32 = 5;
 
+/// So often in a row a grant's token may be below the floor, where another client holds the lock while it is raised.
+const TOO_LOW: u32 = 5;
+const NOT_RAISED: &str = "the store was told to raise its tokens above the floor, and they are below it";
+
 /// What was called.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
@@ -125,7 +129,7 @@ impl<'a> Acquisition<'a> {
 
     async fn seek(&self) -> Result<Option<LockGuard>> {
         let core = self.core;
-        let (mut outage, mut too_late) = (Outage::default(), 0);
+        let (mut outage, mut too_late, mut too_low) = (Outage::default(), 0, 0);
         // After a failure it goes on with the right that it had.
         let mut again = None;
         loop {
@@ -152,6 +156,15 @@ impl<'a> Acquisition<'a> {
                         if too_late == TOO_LATE {
                             return Err(self.failed(self.too_slow()));
                         }
+                        continue;
+                    }
+                    Outcome::TooLow(permit) => {
+                        too_low += 1;
+                        if too_low == TOO_LOW {
+                            return Err(self.failed(Error::new(ErrorKind::Unknown, NOT_RAISED)));
+                        }
+                        self.raise().await?;
+                        again = Some(permit);
                         continue;
                     }
                     Outcome::TimedOut(end) => return Err(self.failed(self.timed_out(end).await)),
@@ -235,6 +248,17 @@ impl<'a> Acquisition<'a> {
                 }
                 () = stopped => {}
             }
+        }
+    }
+
+    /// Has the store count from the floor on.
+    async fn raise(&self) -> Result<()> {
+        let core = self.core;
+        let raised = async { core.backend.raise_tokens(self.name, self.options.store_floor()?).await };
+        tokio::select! {
+            biased;
+            () = core.closed.cancelled() => Err(self.failed(closed())),
+            raised = raised => raised.map_err(|error| self.failed(error)),
         }
     }
 

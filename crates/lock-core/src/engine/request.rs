@@ -36,6 +36,8 @@ pub(crate) enum Outcome {
     Busy,
     /// Granted, but over before we knew.
     TooLate,
+    /// Granted with a token that is not above the floor, and given back.
+    TooLow(Option<Permit>),
     /// There is time until then to ask who holds the lock.
     TimedOut(Instant),
     /// With the right to ask again.
@@ -96,6 +98,11 @@ impl Request {
         };
         drop(asked);
         match answer {
+            Ok(Some(grant)) if options.is_too_low(grant.token) => {
+                let late = pending.core.clock.now() + timing::GRACE;
+                pending.undo(late).await;
+                Outcome::TooLow(permit)
+            }
             Ok(Some(grant)) => {
                 let claim = pending.claim.take().expect("nothing was undone");
                 // Until the end of this function it counts as under way: a shutdown meanwhile waits.

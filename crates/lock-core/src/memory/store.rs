@@ -226,6 +226,11 @@ impl Store {
         Some(evicted.holder(now))
     }
 
+    pub(super) fn raise_tokens(&self, above: StoreToken) {
+        let (mut state, _) = self.state();
+        state.tokens = state.tokens.max(above.get());
+    }
+
     /// Moves the store's time ahead of the clock, as a step of a server's clock does.
     pub(super) fn advance(&self, duration: Duration) {
         let (mut state, _) = self.state();

@@ -16,6 +16,16 @@ local function keep(lease)
   return #lease < 8 and DAY or string.format('%.0f', lease + DAY)
 end
 
+-- The same for a token ahead of the clock: until the clock has passed it, too.
+local function keep_token(token, lease, at)
+  return string.format('%.0f', math.max((token - at) / 1000, 0) + keep(lease))
+end
+
+-- Is this token below that? Numbers of up to 17 digits, of which Lua knows 15.
+local function is_below(one, other)
+  return #one < #other or #one == #other and one < other
+end
+
 -- Gives a free lock to this owner. The grant is written first, so that an error leaves the lock free.
 -- The token is the server's time in microseconds, or one more than the last where that is ahead of it. A Lua number is
 -- exact up to 2^53; beyond it only Redis itself can count. Each call costs, so the old grant comes with the new one's writing.
@@ -23,11 +33,11 @@ local function give(lock, grant, owner, lease, at)
   local token = at
   local before = redis.call('SET', grant, at .. ' ' .. at .. ' ' .. owner, 'PX', keep(lease), 'GET')
   local last = before and string.match(before, '^%d+')
-  if last and tonumber(last) >= tonumber(at) then
+  if last and not is_below(last, at) then
     redis.call('SET', grant, last)
     redis.call('INCR', grant)
     token = redis.call('GET', grant)
-    redis.call('SET', grant, token .. ' ' .. at .. ' ' .. owner, 'PX', keep(lease))
+    redis.call('SET', grant, token .. ' ' .. at .. ' ' .. owner, 'PX', keep_token(token, lease, at))
   end
   redis.call('SET', lock, owner, 'PX', lease)
   return token

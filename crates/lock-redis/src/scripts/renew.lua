@@ -8,7 +8,10 @@ for at = 1, #KEYS / 2 do
   -- A key of another type is an error, and no hold.
   if redis.pcall('GET', lock) == owner then
     redis.call('PEXPIRE', lock, lease)
-    redis.call('PEXPIRE', KEYS[at * 2], lease + KEEP)
+    -- Longer it may be kept for a token ahead of the clock.
+    if redis.call('PTTL', KEYS[at * 2]) < lease + KEEP / 2 then
+      redis.call('PEXPIRE', KEYS[at * 2], lease + KEEP)
+    end
     answer[at] = 1
   else
     answer[at] = 0

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{BOUND, LONG, claim, holder, in_background, in_line, raw, soon, until};
-use lock_core::{DistributedLock, ErrorKind, LockName, Locks, Renewal, Unlocked};
+use lock_core::{DistributedLock, ErrorKind, LockName, Locks, Renewal, StoreToken, Unlocked};
 use lock_redis::RedisLock;
 use test_servers::RedisServer;
 
@@ -85,6 +85,33 @@ async fn server_wall_minus_1h() {
     assert_eq!(lock.unlock(&claim("x", "next")).await.unwrap(), Unlocked::Released);
     let last = lock.try_lock(&claim("x", "last")).await.unwrap().unwrap();
     assert!(last.token > next.token);
+}
+
+/// 122. A token that was raised above the clock is kept until the clock has passed it, also once it was granted, renewed
+///      and released.
+#[tokio::test]
+async fn a_raised_token_outlives_its_disuse() {
+    let server = RedisServer::start();
+    let lock = client(&server).await;
+    let name = LockName::new("x").unwrap();
+    let held = claim("x", "holder");
+    let first = lock.try_lock(&held).await.unwrap().unwrap().token;
+    let above = StoreToken::new(first.get() + 30 * 24 * HOUR.as_micros() as u64).unwrap();
+    let kept = async || {
+        let days: i64 = raw(server.address(), &["PTTL", "oarlock-grant-of:{oarlock:x}"]).await;
+        assert!(days > 29 * 24 * HOUR.as_millis() as i64, "{days} ms");
+    };
+    lock.raise_tokens(&name, above).await.unwrap();
+    kept().await;
+    assert_eq!(lock.try_lock(&held).await.unwrap().unwrap().token, above);
+    assert_eq!(lock.unlock(&held).await.unwrap(), Unlocked::Released);
+    let next = claim("x", "next");
+    assert!(lock.try_lock(&next).await.unwrap().unwrap().token > above);
+    kept().await;
+    assert!(matches!(lock.renew(std::slice::from_ref(&next)).await[..], [Ok(Renewal::Held { .. })]));
+    kept().await;
+    assert_eq!(lock.unlock(&next).await.unwrap(), Unlocked::Released);
+    kept().await;
 }
 
 /// 86. The clock is set ahead by half a lease after the grant: the renewal comes before the end, and all is as it was.

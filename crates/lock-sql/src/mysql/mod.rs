@@ -339,6 +339,12 @@ impl DistributedLock for MySqlLock {
         Ok(None)
     }
 
+    async fn raise_tokens(&self, name: &LockName, above: StoreToken) -> Result<()> {
+        let (key, above) = (self.prefix.key(name), above.get() as i64);
+        self.server.run(&self.statements.make, arguments!(key.as_str()), Again::Yes).await?;
+        self.server.run(&self.statements.raise, arguments!(above, key.as_str(), above), Again::Yes).await.map(drop)
+    }
+
     async fn doctor(&self) -> Result<Vec<Finding>> {
         self.findings().await
     }

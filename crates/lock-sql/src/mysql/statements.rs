@@ -65,6 +65,8 @@ pub(super) struct Statements {
     pub(super) list: Statement,
     /// Answers who waits for the locks from a key to a key.
     pub(super) waiters: Statement,
+    /// The next grant's token is above this one. Token, key, token.
+    pub(super) raise: Statement,
     /// Notes a sweep, if the last was over an hour ago.
     pub(super) sweep_is_due: Statement,
     /// What is of no use any more, in the order in which it goes. The tokens of old rows stay as the floor for new
@@ -165,6 +167,7 @@ impl Statements {
                     AND NOT EXISTS (SELECT 1 FROM {t}_lock AS l WHERE l.name = w.name AND l.owner = w.owner)
                 ORDER BY w.name, w.ticket",
             ),
+            raise: fill("UPDATE {t}_lock SET token = ? WHERE name = ? AND token < ?"),
             sweep_is_due: fill(
                 "UPDATE {t}_meta SET value = {now} WHERE name = 'swept' AND ABS({now} - value) > 3600000000",
             ),

@@ -258,6 +258,11 @@ impl DistributedLock for PostgresLock {
         Ok(None)
     }
 
+    async fn raise_tokens(&self, name: &LockName, above: StoreToken) -> Result<()> {
+        let arguments = arguments!(self.prefix.key(name), above.get() as i64);
+        self.server.run(&self.statements.raise, arguments, Again::Yes).await.map(drop)
+    }
+
     async fn doctor(&self) -> Result<Vec<Finding>> {
         self.findings().await
     }

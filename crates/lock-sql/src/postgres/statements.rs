@@ -31,6 +31,8 @@ pub(super) struct Statements {
     /// $1 the first key, $2 the key after which to begin, $3 the first key behind the last, $4 how many. Answers their
     /// status.
     pub(super) list: Statement,
+    /// $1 key, $2 the token above which the next one is.
+    pub(super) raise: Statement,
     /// Deletes what is of no use any more, if the last time was over an hour ago.
     pub(super) sweep: Statement,
     /// Answers the settings that void a promise.
@@ -76,6 +78,12 @@ impl Statements {
                         AND {t}_lives(client, {t}_now())"
                 )
             )),
+            raise: fill(
+                "INSERT INTO {t}_lock AS l (name, token, lease_us, since_us, expires_us, waited_for)
+                SELECT $1, greatest($2, m.value), 0, {t}_now(), {t}_now(), EXISTS (SELECT FROM {t}_waiter AS w WHERE w.name = $1)
+                    FROM {t}_meta AS m WHERE m.key = 'floor'
+                ON CONFLICT (name) DO UPDATE SET token = $2 WHERE l.token < $2",
+            ),
             sweep: fill(&format!(
                 "WITH due AS (UPDATE {{t}}_meta SET value = {{t}}_now() WHERE key = 'swept'
                     AND abs({{t}}_now() - value) > 3600000000 RETURNING 1),

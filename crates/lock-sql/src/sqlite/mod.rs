@@ -29,7 +29,9 @@ use sqlx::sqlite::SqliteRow;
 
 use crate::rows::{Prefix, duration, holder, micros};
 pub use factory::{SqliteFactory, SqliteOptions, default_path};
-use statements::{Ask, GRANT, INSPECT, LEAVE, LIST, RELEASE, RENEW, SWEEP, SWEEP_IS_DONE, SWEEP_IS_DUE, SWEEP_LINE};
+use statements::{
+    Ask, GRANT, INSPECT, LEAVE, LIST, RAISE, RELEASE, RENEW, SWEEP, SWEEP_IS_DONE, SWEEP_IS_DUE, SWEEP_LINE,
+};
 use store::{Answer, Failure, Store};
 use wake::Wake;
 
@@ -307,6 +309,12 @@ impl DistributedLock for SqliteLock {
             }
         }
         Ok(None)
+    }
+
+    async fn raise_tokens(&self, name: &LockName, above: StoreToken) -> Result<()> {
+        let key = self.key(name);
+        let number = above.get() as i64;
+        self.run_again(Ask { statement: RAISE, key: &key, number, makes: true, ..Ask::default() }).await.map(drop)
     }
 
     async fn doctor(&self) -> Result<Vec<Finding>> {

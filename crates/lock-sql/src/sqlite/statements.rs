@@ -189,6 +189,12 @@ WHERE oarlock_lock.name = j.name AND oarlock_lock.owner = j.owner
     AND oarlock_lock.boot = ?3 AND oarlock_lock.expires_us > ?4
 RETURNING owner";
 
+/// Has the next grant's token above ?7. No answer.
+pub(super) const RAISE: &str = "
+INSERT INTO oarlock_lock AS l (name, owner, lease_us, since_us, expires_us, expires_wall_us, boot, token)
+VALUES (?1, NULL, 0, ?4, ?4, ?5, ?3, ?7)
+ON CONFLICT (name) DO UPDATE SET token = excluded.token WHERE l.token < excluded.token";
+
 /// What is answered of a lock: its key, its holder, and its waiters as a JSON array.
 macro_rules! status {
     () => {

@@ -322,3 +322,36 @@ fn a_doctor_without_findings_says_so() {
     let place = Place::made();
     assert_eq!(text(&place.output(&["doctor"])), "no setting voids a promise\n");
 }
+
+#[test]
+fn tokens_are_raised_for_a_resource_that_has_seen_higher_ones() {
+    let place = Place::new();
+    let next = || -> u64 {
+        let output = place.output(&["run", "job", "--", "sh", "-c", "echo $OARLOCK_TOKEN"]);
+        text(&output).trim().parse().unwrap()
+    };
+    let above = next() + (1 << 40);
+    let raised = place.output(&["tokens", "raise", "job", "--above", &above.to_string()]);
+    assert_eq!(
+        (code(raised.status), told(&raised)),
+        (0, format!("oarlock: the next token of \"job\" is above {above}\n"))
+    );
+    assert!(next() > above);
+    assert_eq!(code(place.output(&["tokens", "raise", "job", "--above", "-1"]).status), 64);
+    let far = place.output(&["tokens", "raise", "job", "--above", &u64::MAX.to_string()]);
+    assert_eq!(code(far.status), 64);
+    assert!(told(&far).contains("is the highest floor"), "{}", told(&far));
+    // And by a setting.
+    let floor = above + (1 << 40);
+    let output = place.output(&[
+        "--url",
+        &format!("{}?token_floor={floor}", place.url()),
+        "run",
+        "job",
+        "--",
+        "sh",
+        "-c",
+        "echo $OARLOCK_TOKEN",
+    ]);
+    assert!(text(&output).trim().parse::<u64>().unwrap() > floor, "{}", told(&output));
+}
