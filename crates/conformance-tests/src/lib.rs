@@ -21,7 +21,13 @@
 //!    Where starting a server takes long, stores can share one, if each is reached through a [`Proxy`] of its own and
 //!    keeps its locks apart. [`Harness::store_alone`] then makes one for the cases that harm the server itself.
 //! 4. What the backend cannot pass is declared in [`Harness::declared`] with the reason. It is listed as ignored, with
-//!    that reason. A case that needs a [`Fault`] that the harness does not offer fails until it is declared.
+//!    that reason. A case that needs a [`Fault`] that the harness does not offer fails until it is declared. What the
+//!    backend's [`Capabilities`](lock_core::Capabilities) say that it cannot do needs no declaration.
+//! 5. Give requests two seconds in the suite: some cases hold them back for one.
+//!
+//! An application uses the backend by [`Registry::register`](lock_core::Registry::register) with its
+//! [`BackendFactory`](lock_core::BackendFactory), and then connects by URL, as in the example at the head of
+//! `lock-redis`. The program `oarlock` knows only the backends that it was built with.
 //!
 //! A whole backend with its harness, as an outsider writes it and in less than 300 lines each, is `examples/file-lock` in
 //! Oarlock's repository. This one is the in-memory backend's, cut short:

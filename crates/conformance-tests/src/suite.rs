@@ -8,7 +8,7 @@ use std::time::Duration;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use nix::sys::signal::{Signal, kill};
 
-use crate::cases::{CASES, Case};
+use crate::cases::{CASES, Case, Need};
 use crate::ctx::{Ctx, Processes};
 use crate::harness::Harness;
 use crate::worker::worker_main;
@@ -57,14 +57,18 @@ pub fn cases() -> impl Iterator<Item = &'static str> {
 /// Why it failed; also if there is no case of this name.
 pub fn run_one(harness: &'static dyn Harness, case: &str) -> Result<(), String> {
     let case = CASES.iter().find(|known| known.name == case).ok_or_else(|| format!("no case is called {case:?}"))?;
-    run_case(harness, case).map_err(|failed| failed.message().unwrap_or_default().to_owned())
+    match run_case(harness, case) {
+        Ok(Completion::Completed) => Ok(()),
+        Ok(_) => Err(case.needs.map(Need::why_not).unwrap_or_default().to_owned()),
+        Err(failed) => Err(failed.message().unwrap_or_default().to_owned()),
+    }
 }
 
 fn trial(harness: &'static dyn Harness, case: &'static Case) -> Trial {
     if let Some((_, reason)) = harness.declared().iter().find(|(declared, _)| *declared == case.name) {
         return ignored(harness, case.name, reason);
     }
-    Trial::test(format!("{}::{}", harness.name(), case.name), move || run_case(harness, case))
+    Trial::ignorable_test(format!("{}::{}", harness.name(), case.name), move || run_case(harness, case))
 }
 
 /// Listed with the reason. (nextest prints no reasons, and counts what it was not told to ignore as passed.)
@@ -87,7 +91,7 @@ fn declarations(declared: &[(&str, &str)]) -> Result<(), Failed> {
     Ok(())
 }
 
-fn run_case(harness: &'static dyn Harness, case: &'static Case) -> Result<(), Failed> {
+fn run_case(harness: &'static dyn Harness, case: &'static Case) -> Result<Completion, Failed> {
     let processes = Processes::default();
     let (done, outcome) = mpsc::channel();
     // On a thread of its own, so that a case that blocks its runtime is noticed too.
@@ -96,7 +100,16 @@ fn run_case(harness: &'static dyn Harness, case: &'static Case) -> Result<(), Fa
         move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
             let result = runtime.map(|runtime| {
-                let case = async { (case.run)(Ctx::new(harness, case.alone, processes).await).await };
+                let case = async {
+                    let ctx = Ctx::new(harness, case.alone, processes).await;
+                    if let Some(need) = case.needs
+                        && !need.is_met(&ctx.backend().await.capabilities())
+                    {
+                        return Completion::ignored_with(need.why_not());
+                    }
+                    (case.run)(ctx).await;
+                    Completion::Completed
+                };
                 let result = catch_unwind(AssertUnwindSafe(|| runtime.block_on(case)));
                 runtime.shutdown_background();
                 result
@@ -106,7 +119,7 @@ fn run_case(harness: &'static dyn Harness, case: &'static Case) -> Result<(), Fa
         }
     });
     match outcome.recv_timeout(LIMIT) {
-        Ok(Ok(Ok(()))) => Ok(()),
+        Ok(Ok(Ok(completion))) => Ok(completion),
         Ok(Ok(Err(panic))) => Err(message(&*panic).into()),
         Ok(Err(error)) => Err(error.into()),
         Err(_) => {

@@ -72,6 +72,7 @@ impl DistributedLock for MemoryLock {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::new("memory", Scope::Process);
         capabilities.fair = true;
+        capabilities.raises_tokens = true;
         capabilities.min_lease = Duration::from_millis(1);
         capabilities
     }

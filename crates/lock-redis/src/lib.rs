@@ -241,6 +241,7 @@ impl DistributedLock for RedisLock {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::new("redis", Scope::Network);
         capabilities.fair = true;
+        capabilities.raises_tokens = true;
         capabilities.min_lease = Duration::from_millis(10);
         capabilities.answers_within = self.client.dialer.timeout;
         capabilities

@@ -22,13 +22,9 @@ impl Harness for FileHarness {
     }
 
     fn declared(&self) -> &'static [(&'static str, &'static str)] {
-        const LINE: &str = "those who wait look again and again, and stand in no line";
         const ANSWER: &str = "nothing carries its answers";
         const SERVER: &str = "it has no server";
         &[
-            ("fifo", LINE),
-            ("cancelled_in_queue", LINE),
-            ("bounded_bypass", LINE),
             ("answer_held_back", ANSWER),
             ("late_acquire_lands_after_reconnect", SERVER),
             ("drop_every_verb_answer_held", ANSWER),

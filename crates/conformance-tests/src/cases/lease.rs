@@ -194,12 +194,15 @@ pub(crate) async fn answer_read_late(ctx: Ctx) {
     }
 }
 
+/// What is held back is held back for one.
+const PATIENT: &str = "an answer: in this suite, requests have to be given two seconds";
+
 /// Until when the lock is granted, or renewed.
 async fn promised(backend: &dyn DistributedLock, claim: &Claim, renewed: bool) -> Instant {
     if !renewed {
-        return backend.try_lock(claim).await.unwrap().unwrap().valid_until;
+        return backend.try_lock(claim).await.expect(PATIENT).unwrap().valid_until;
     }
-    match backend.renew(std::slice::from_ref(claim)).await.pop().unwrap().unwrap() {
+    match backend.renew(std::slice::from_ref(claim)).await.pop().unwrap().expect(PATIENT) {
         Renewal::Held { valid_until } => valid_until,
         lost => panic!("{lost:?}"),
     }

@@ -15,6 +15,8 @@ mod safety;
 
 use std::pin::Pin;
 
+use lock_core::Capabilities;
+
 use crate::ctx::Ctx;
 
 /// One case.
@@ -22,20 +24,49 @@ pub(crate) struct Case {
     pub(crate) name: &'static str,
     /// It gets a store whose server is its own, to restart it or to replace what it keeps.
     pub(crate) alone: bool,
+    /// Left out where the backend cannot do this and says so.
+    pub(crate) needs: Option<Need>,
     pub(crate) run: fn(Ctx) -> Pin<Box<dyn Future<Output = ()>>>,
 }
 
+/// What a case needs that not every backend can do.
+#[derive(Clone, Copy)]
+pub(crate) enum Need {
+    Fair,
+    RaisedTokens,
+}
+
+impl Need {
+    pub(crate) fn is_met(self, by: &Capabilities) -> bool {
+        match self {
+            Self::Fair => by.fair,
+            Self::RaisedTokens => by.raises_tokens,
+        }
+    }
+
+    pub(crate) fn why_not(self) -> &'static str {
+        match self {
+            Self::Fair => "it is not first come, first served, as its capabilities say",
+            Self::RaisedTokens => "it cannot raise tokens, as its capabilities say",
+        }
+    }
+}
+
 macro_rules! cases {
-    ($($file:ident: $($case:ident $(($alone:ident))?)*;)*) => {
+    ($($file:ident: $($case:ident $(($tag:ident))?)*;)*) => {
         /// Every case. (One that is not listed here is dead code, which the compiler reports.)
         pub(crate) const CASES: &[Case] = &[$($(Case {
             name: stringify!($case),
-            alone: cases!(@ $($alone)?),
+            alone: cases!(@alone $($tag)?),
+            needs: cases!(@needs $($tag)?),
             run: |ctx| Box::pin($file::$case(ctx)),
         },)*)*];
     };
-    (@) => { false };
-    (@ alone) => { true };
+    (@alone alone) => { true };
+    (@alone $($tag:ident)?) => { false };
+    (@needs fair) => { Some(Need::Fair) };
+    (@needs raised_tokens) => { Some(Need::RaisedTokens) };
+    (@needs $($tag:ident)?) => { None };
 }
 
 cases! {
@@ -47,9 +78,10 @@ cases! {
     lease: renew_keeps renew_stops_on_unlock renew_after_error renew_panics acquire_reply_late request_held_back
         answer_held_back answer_read_late promise_covered renew_reply_late last_renew_reply_late renew_refused_once
         lease_floor fixed_hold_ends extend_shorter starved_runtime renew_drops_only max_hold_ends;
-    fencing: tokens_rise_over_stores tokens_raised tokens_above_a_floor token_known_at_grant token_from_store token_range resource_rejects_stale;
+    fencing: tokens_rise_over_stores tokens_raised(raised_tokens) tokens_above_a_floor(raised_tokens)
+        token_known_at_grant token_from_store token_range resource_rejects_stale;
     loss: lost_on_admin_delete lost_on_evict lost_on_cut outage_shorter_than_lease lost_once unlock_after_lost;
-    fairness: fifo bounded_bypass cancelled_in_queue not_reentrant_default reentrant_counts two_handles_exclude unlock_once;
+    fairness: fifo(fair) bounded_bypass(fair) cancelled_in_queue(fair) not_reentrant_default reentrant_counts two_handles_exclude unlock_once;
     cancellation: drop_at_every_await drop_at_every_await_contended drop_during_unlock
         guard_drop_releases runtime_shutdown_held timeout_races_grant panic_in_section cancel_try_lock;
     dropping: drop_every_verb drop_every_verb_reply_late drop_every_verb_answer_held;

@@ -95,7 +95,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     /// It may be repeated after a lost reply.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] unless the backend can do it. After any other error it may have been done.
+    /// [`ErrorKind::Unsupported`] unless the backend can do it, and then [`Capabilities::raises_tokens`] says so. After any other error it may have been done.
     async fn raise_tokens(&self, _name: &LockName, _above: StoreToken) -> Result<()> {
         let message = format!("{} cannot raise its tokens", self.capabilities().backend);
         Err(Error::new(ErrorKind::Unsupported, message))
@@ -130,6 +130,8 @@ pub struct Capabilities {
     pub scope: Scope,
     /// Are claims that ask for it (see [`Claim::fair`]) granted first come, first served?
     pub fair: bool,
+    /// Does it know [`raise_tokens`](DistributedLock::raise_tokens)?
+    pub raises_tokens: bool,
     /// Is an eviction noticed at once, not only at the next renewal?
     pub prompt_loss: bool,
     /// The shortest lease it can give: a millisecond unless set.
@@ -145,8 +147,9 @@ impl Capabilities {
     /// A store of this name whose locks reach so far, and that can do nothing besides.
     pub fn new(backend: &'static str, scope: Scope) -> Self {
         let min_lease = Duration::from_millis(1);
-        let (fair, prompt_loss, max_lease, answers_within) = (false, false, None, Duration::ZERO);
-        Self { backend, scope, fair, prompt_loss, min_lease, max_lease, answers_within }
+        let (fair, raises_tokens, prompt_loss) = (false, false, false);
+        let (max_lease, answers_within) = (None, Duration::ZERO);
+        Self { backend, scope, fair, raises_tokens, prompt_loss, min_lease, max_lease, answers_within }
     }
 }
 

@@ -114,6 +114,10 @@ impl LockOptions {
             }
         }
         self.store_floor()?;
+        if self.token_floor > 0 && !backend.raises_tokens {
+            let message = format!("{} cannot raise its tokens: leave `token_floor` off", backend.backend);
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
         if self.fair && !backend.fair {
             return Err(Error::new(
                 ErrorKind::Unsupported,

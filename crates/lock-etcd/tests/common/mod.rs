@@ -28,11 +28,7 @@ impl Harness for EtcdHarness {
     }
 
     fn declared(&self) -> &'static [(&'static str, &'static str)] {
-        &[
-            ("token_range", "the token is the cluster's revision, which counts changes and cannot be set"),
-            ("tokens_raised", "not yet"),
-            ("tokens_above_a_floor", "not yet"),
-        ]
+        &[("token_range", "the token is the cluster's revision, which counts changes and cannot be set")]
     }
 
     fn registry(&self) -> Registry {

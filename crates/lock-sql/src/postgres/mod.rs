@@ -173,6 +173,7 @@ impl DistributedLock for PostgresLock {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::new("postgres", Scope::Network);
         capabilities.fair = true;
+        capabilities.raises_tokens = true;
         capabilities.min_lease = Duration::from_millis(10);
         capabilities.answers_within = self.server.timeout;
         capabilities

@@ -221,6 +221,7 @@ impl DistributedLock for SqliteLock {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::new("sqlite", Scope::Host);
         capabilities.fair = true;
+        capabilities.raises_tokens = true;
         capabilities.min_lease = Duration::from_millis(10);
         capabilities.answers_within = self.store.busy;
         capabilities
