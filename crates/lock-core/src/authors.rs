@@ -8,6 +8,7 @@ mod listing;
 mod retry;
 mod tls_files;
 mod token_base;
+mod waiters;
 
 pub use background::Background;
 pub use findings::warn_of;
@@ -15,3 +16,4 @@ pub use hand_over::InLine;
 pub use retry::Failures;
 pub use tls_files::{TlsFiles, read_file};
 pub use token_base::TokenBase;
+pub use waiters::{News, Waiters, Waiting, Watched};

@@ -46,7 +46,9 @@ mod engine;
 pub mod memory;
 
 pub use api::{Locks, LocksBuilder, Mutex, ShutdownReport};
-pub use authors::{Background, Failures, InLine, TlsFiles, TokenBase, read_file, warn_of};
+pub use authors::{
+    Background, Failures, InLine, News, TlsFiles, TokenBase, Waiters, Waiting, Watched, read_file, warn_of,
+};
 pub use connect::{
     BackendFactory, BackendUrl, Config, HostPort, OneServer, Params, Registry, Requirement, Servers, Target,
     check_prefix, check_timeout, invalid_url,

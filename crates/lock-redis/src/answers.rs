@@ -69,6 +69,11 @@ pub(crate) fn milliseconds(left: i64) -> Duration {
     u64::try_from(left).map_or(ENDLESS, Duration::from_millis).min(ENDLESS)
 }
 
+/// The same; none without an end.
+pub(crate) fn left(remaining_ms: i64) -> Option<Duration> {
+    u64::try_from(remaining_ms).ok().map(Duration::from_millis)
+}
+
 /// The holder of a lock at the server's time `now`, in microseconds.
 pub(crate) fn holder(owner: &str, remaining_ms: i64, grant: &str, now: u64) -> Result<Option<Holder>> {
     if owner.is_empty() {

@@ -122,8 +122,7 @@ impl Cluster {
         state.read += 1;
         if !before.is_empty() && *before != latest.map {
             // Whoever has a slot now may not have what its former owner had.
-            self.client.waiters.look_now();
-            self.client.doubts.send_replace(());
+            self.client.doubt();
         }
         state.map = Arc::new(latest.map);
         Ok(())

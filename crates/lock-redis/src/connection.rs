@@ -10,7 +10,7 @@ use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lock_core::{Clock, Error, ErrorKind, Instant, Result};
+use lock_core::{Clock, Error, ErrorKind, Instant, News, Result, Waiters};
 use redis::{
     AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind,
     Value,
@@ -18,13 +18,15 @@ use redis::{
 use tokio::sync::watch;
 
 use crate::address::Address;
+use crate::answers::Grants;
 use crate::dial::{Dialer, Wire};
 use crate::error::{Blame, blame, of_connecting, of_request};
+use crate::keys::LockKeys;
+use crate::life::Life;
 use crate::replicas::Replicas;
 use crate::scripts::Script;
 use crate::sentinel::Sentinels;
 use crate::slots::number_in;
-use crate::waiting::Waiters;
 
 const NO_SCRIPT: redis::ErrorKind = redis::ErrorKind::Server(ServerErrorKind::NoScript);
 const MOVED: redis::ErrorKind = redis::ErrorKind::Server(ServerErrorKind::Moved);
@@ -39,7 +41,8 @@ pub(crate) struct Client {
     pub(crate) clock: Arc<dyn Clock>,
     /// This client among all, for its messages.
     pub(crate) id: String,
-    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) waiters: Arc<Waiters<Arc<LockKeys>>>,
+    pub(crate) life: Life,
     /// So many replicas must have a grant.
     pub(crate) replicas: usize,
     /// A server may have lost what it kept.
@@ -57,10 +60,22 @@ impl Client {
         format!("oarlock-client:{}", self.name(slot))
     }
 
+    /// We knew then that this lock was granted. If that is to one of our waiters, it is told.
+    pub(crate) fn granted(&self, grant: Grants, arrived: Instant) {
+        let told = News::Granted { token: grant.token, at_us: grant.at as i64, arrived };
+        self.waiters.tell_owner(&grant.owner, told);
+    }
+
     /// A connection is of no use any more, and perhaps its server has lost what it kept.
     fn give_up(&self, broken: &AtomicBool) {
         broken.store(true, Ordering::SeqCst);
-        self.waiters.look_now();
+        self.doubt();
+    }
+
+    /// What the server kept may be lost: it is shown that we live, looked at what we wait for, and all is renewed.
+    pub(crate) fn doubt(&self) {
+        self.life.forget();
+        self.waiters.look_by(tokio::time::Instant::now());
         self.doubts.send_replace(());
     }
 }
@@ -305,7 +320,8 @@ impl Connection {
             match push.kind {
                 PushKind::Message => {
                     if let Some(Value::BulkString(message)) = push.data.last() {
-                        client.waiters.granted(&String::from_utf8_lossy(message), client.clock.now());
+                        let grant = Grants::parse(&String::from_utf8_lossy(message));
+                        grant.into_iter().for_each(|grant| client.granted(grant, client.clock.now()));
                     }
                 }
                 // Whether we asked for that or not, nobody could reach us any more; and perhaps the server was

@@ -32,6 +32,7 @@ mod doctor;
 mod error;
 mod factory;
 mod keys;
+mod life;
 mod look;
 mod options;
 #[cfg(test)]
@@ -42,7 +43,6 @@ mod sentinel;
 mod servers;
 mod slots;
 mod tls;
-mod waiting;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -54,12 +54,12 @@ use futures_util::future::join_all;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, InLine, Instant, ListQuery,
-    LockName, LockStatus, Notice, Page, Renewal, Result, Scope, StoreToken, Unlocked,
+    LockName, LockStatus, News, Notice, OwnerId, Page, Renewal, Result, Scope, StoreToken, Unlocked,
 };
 use redis::Value;
 use tokio::sync::watch;
 
-use answers::{Acquired, ENDLESS, holder, nonsense, read, waiter};
+use answers::{Acquired, ENDLESS, holder, left, nonsense, read, waiter};
 use connection::{Again, Client, Connection, Link};
 pub use factory::RedisFactory;
 use keys::{Keys, LockKeys};
@@ -67,7 +67,6 @@ pub use options::RedisOptions;
 
 use scripts::{ACQUIRE, INSPECT, RAISE, RELEASE, RENEW};
 use servers::Servers;
-use waiting::News;
 
 /// For how long a client counts as living that was not heard of.
 const LIVES: Duration = Duration::from_secs(3);
@@ -116,7 +115,7 @@ impl RedisLock {
         let mut names = vec![keys.lock.as_str(), &keys.grant, &keys.line];
         let mut arguments = vec![claim.owner.as_str().as_bytes(), lease.as_bytes()];
         arguments.extend(place.map(str::as_bytes));
-        let life = (place.is_some() && self.client.waiters.life_is_due(keys.slot))
+        let life = (place.is_some() && self.client.life.is_due(keys.slot))
             .then(|| (self.client.own_key(keys.slot), LIVES.as_millis().to_string()));
         if let Some((own_key, lives)) = &life {
             names.push(own_key);
@@ -128,7 +127,7 @@ impl RedisLock {
         match acquired {
             Acquired::Granted { .. } => self.confirm(claim, keys, &answer.link).await?,
             // Whoever is granted at once shows nothing.
-            Acquired::Busy { .. } if life.is_some() => self.client.waiters.life_shown(keys.slot, asked),
+            Acquired::Busy { .. } if life.is_some() => self.client.life.shown(keys.slot, asked),
             Acquired::Busy { .. } => {}
         }
         Ok((answer.sent, acquired))
@@ -137,7 +136,7 @@ impl RedisLock {
     /// A grant that too few replicas have is none, and is taken back.
     async fn confirm(&self, claim: &Claim, keys: &LockKeys, link: &Link) -> Result<()> {
         let Err(short) = link.confirm(self.client.own_key(keys.slot)).await else { return Ok(()) };
-        match self.release(keys, claim.owner.as_str(), &self.place(claim, keys)).await {
+        match self.release(keys, claim.owner.as_str(), &self.place(&claim.owner, claim.lease, keys)).await {
             Ok(_) => Err(short),
             // Perhaps it stands: that has to be undone.
             Err(error) => Err(Error::new(ErrorKind::Unknown, short.to_string()).with_source(error)),
@@ -152,8 +151,8 @@ impl RedisLock {
     }
 
     /// A place in line: who to tell, for how long the lock is granted, and to whom.
-    fn place(&self, claim: &Claim, keys: &LockKeys) -> String {
-        format!("{} {} {}", self.client.name(keys.slot), whole_milliseconds(claim.lease), claim.owner.as_str())
+    fn place(&self, owner: &OwnerId, lease: Duration, keys: &LockKeys) -> String {
+        format!("{} {} {}", self.client.name(keys.slot), whole_milliseconds(lease), owner.as_str())
     }
 
     async fn renew_some(&self, claims: &[Claim]) -> Result<Vec<Result<Renewal>>> {
@@ -261,36 +260,37 @@ impl DistributedLock for RedisLock {
 
     async fn lock(&self, claim: &Claim) -> Result<Grant> {
         let keys = Arc::new(self.keys.of(&claim.name));
-        let place = self.place(claim, &keys);
+        let place = self.place(&claim.owner, claim.lease, &keys);
         // Before the request, so that no message comes too early.
-        let mut waiting = self.client.waiters.register(claim, &keys, &place);
+        let mut waiting = self.client.waiters.register(claim, Arc::clone(&keys));
         loop {
             let (sent, acquired) = self.acquire(claim, &keys, Some(&place)).await?;
             let (remaining_ms, now) = match acquired {
                 Acquired::Granted { token, left } => return Ok(granted(claim, sent, token, left)),
                 Acquired::Busy { remaining_ms, now } => (remaining_ms, now),
             };
-            waiting.entered(remaining_ms, || look::keep_looking(self.clone()));
+            self.client.waiters.ensure_task(look::TICK, || look::keep_looking(self.clone()));
+            waiting.entered(left(remaining_ms));
             match waiting.news().await {
                 // Handed over: whether the replicas have it is another question, and goes with this one.
                 News::Granted { .. } if self.client.replicas > 0 => {}
                 // Older than the answer that another has it: that grant is over. Or the server's clock was set, and it
                 // will say so.
-                News::Granted { at, .. } if at < now => {}
-                News::Granted { token, at, arrived } => {
+                News::Granted { at_us, .. } if at_us < now as i64 => {}
+                News::Granted { token, at_us, arrived } => {
                     let in_line = InLine { sent, store_us: now as i64 };
-                    let valid_until = in_line.valid_until(at as i64, arrived, claim.lease.min(ENDLESS));
+                    let valid_until = in_line.valid_until(at_us, arrived, claim.lease.min(ENDLESS));
                     return Ok(Grant::new(StoreToken::new(token)?, valid_until));
                 }
-                News::Enter => {}
                 News::Failed(error) => return Err(error),
+                _ => {}
             }
         }
     }
 
     async fn unlock(&self, claim: &Claim) -> Result<Unlocked> {
         let keys = self.keys.of(&claim.name);
-        self.release(&keys, claim.owner.as_str(), &self.place(claim, &keys)).await
+        self.release(&keys, claim.owner.as_str(), &self.place(&claim.owner, claim.lease, &keys)).await
     }
 
     async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {

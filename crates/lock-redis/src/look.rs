@@ -1,23 +1,32 @@
-//! The task that looks for what no message told: see [`crate::waiting`].
+//! The task that looks for what no message told.
+//!
+//! It looks once a second, when a holder's lease is over, and when the connection was lost. One request serves all
+//! waiters of this client; it shows the server that they live, and serves locks that came free without a release.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lock_core::{Error, Failures, OwnerId, Result};
+use lock_core::{Error, Failures, OwnerId, Result, Watched};
 use redis::Value;
 
-use crate::answers::{Grants, read};
+use crate::answers::{Grants, left, read};
 use crate::connection::Again;
 use crate::keys::LockKeys;
 use crate::scripts::LOOK;
-use crate::waiting::{News, TICK, Watched, end_of_lease};
 use crate::{LIVES, RedisLock, in_time, together};
+
+/// How often a client with waiters looks by itself.
+pub(crate) const TICK: Duration = Duration::from_secs(1);
 
 /// Looks while anybody waits.
 pub(crate) async fn keep_looking(locks: RedisLock) {
     let mut failures = Failures::default();
-    while locks.client.waiters.due().await {
+    loop {
+        locks.client.waiters.due(TICK).await;
+        if locks.client.waiters.is_over() {
+            return;
+        }
         let failed = locks.look().await;
         let Some((_, first)) = failed.first() else {
             failures.forget();
@@ -25,7 +34,7 @@ pub(crate) async fn keep_looking(locks: RedisLock) {
         };
         if failures.count(first) {
             for (keys, error) in &failed {
-                locks.client.waiters.fail(keys, &Failures::for_waiters(error));
+                locks.client.waiters.fail(&Failures::for_waiters(error), |key| keys.contains(key));
             }
         } else {
             locks.client.waiters.look_by(tokio::time::Instant::now() + Failures::PAUSE);
@@ -37,47 +46,46 @@ impl RedisLock {
     /// Answers what could not be looked at, and why.
     async fn look(&self) -> Vec<(Vec<Arc<LockKeys>>, Error)> {
         let watched = self.client.waiters.watched();
-        let groups = together(&watched, |one| one.keys.slot);
+        let groups = together(&watched, |one| one.key.slot);
         // A node that hangs must not keep the others from hearing that we live.
         let limit = if groups.len() > 1 { TICK } else { Duration::MAX };
         let looks = groups.iter().map(|group| async {
             let some: Vec<_> = group.iter().map(|&at| &watched[at]).collect();
             let looked = in_time(limit, self.look_at(&some)).await;
-            looked.map_err(|error| (some.iter().map(|one| Arc::clone(&one.keys)).collect(), error))
+            looked.map_err(|error| (some.iter().map(|one| Arc::clone(&one.key)).collect(), error))
         });
         join_all(looks).await.into_iter().filter_map(Result::err).collect()
     }
 
-    async fn look_at(&self, some: &[&Watched]) -> Result<()> {
-        let slot = some[0].keys.slot;
+    async fn look_at(&self, some: &[&Watched<Arc<LockKeys>>]) -> Result<()> {
+        let slot = some[0].key.slot;
         let own_key = self.client.own_key(slot);
         let lives = LIVES.as_millis().to_string();
-        let locks = some.iter().flat_map(|one| [one.keys.lock.as_str(), &one.keys.grant, &one.keys.line]);
+        let locks = some.iter().flat_map(|one| [one.key.lock.as_str(), &one.key.grant, &one.key.line]);
         let names: Vec<_> = [own_key.as_str()].into_iter().chain(locks).collect();
-        let places = some.iter().map(|one| one.place.as_bytes());
+        let places: Vec<_> = some.iter().map(|one| self.place(&one.owner, one.lease, &one.key)).collect();
+        let places = places.iter().map(String::as_bytes);
         let arguments: Vec<_> = [lives.as_bytes()].into_iter().chain(places).collect();
         let asked = tokio::time::Instant::now();
         let answer = self.servers.run(&LOOK, &names, &arguments, Again::Yes).await?;
-        self.client.waiters.life_shown(slot, asked);
+        self.client.life.shown(slot, asked);
         let answers: Vec<Value> = read(answer.value)?;
         for (one, seen) in some.iter().zip(answers) {
             let (holder, remaining, grant, in_line): (String, i64, String, i64) = read(seen)?;
             self.seen(one, &holder, &grant, in_line == 1, answer.sent);
-            if let Some(end) = end_of_lease(remaining) {
-                self.client.waiters.look_by(end);
-            }
+            left(remaining).into_iter().for_each(|left| self.client.waiters.look_after(left));
         }
         Ok(())
     }
 
-    fn seen(&self, one: &Watched, holder: &str, grant: &str, in_line: bool, sent: lock_core::Instant) {
+    fn seen(&self, one: &Watched<Arc<LockKeys>>, holder: &str, grant: &str, in_line: bool, sent: lock_core::Instant) {
         let holder = OwnerId::from_store(holder);
         if let Some(grant) = Grants::parse(grant).filter(|grant| grant.owner == holder) {
             // If that is one of ours, its message was lost.
-            self.client.waiters.tell(&holder, News::Granted { token: grant.token, at: grant.at, arrived: sent });
+            self.client.granted(grant, sent);
         }
         if !in_line && holder != one.owner {
-            self.client.waiters.enter_anew(&one.keys);
+            self.client.waiters.enter_anew(Some(&one.key));
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::cluster::Cluster;
 use crate::connection::{Client, Connection, Target};
 use crate::dial::Dialer;
 use crate::keys::Keys;
+use crate::life::Life;
 use crate::sentinel::Sentinels;
 use crate::servers::Servers;
 use crate::tls::Tls;
@@ -159,6 +160,7 @@ impl RedisOptions {
             clock: self.clock,
             id: format!("{:016x}", rand::random::<u64>()),
             waiters: Arc::default(),
+            life: Life::default(),
             replicas: self.replicas,
             doubts: watch::Sender::new(()),
         });

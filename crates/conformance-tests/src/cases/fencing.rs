@@ -56,21 +56,19 @@ pub(crate) async fn token_range(ctx: Ctx) {
     }
 }
 
-/// 118. A resource that has seen another store's tokens accepts this one's, and the other way round.
+/// 118. A resource that has seen another store's tokens accepts this one's, and the other way round; and this one's
+///      again when the application has come back.
 pub(crate) async fn tokens_rise_over_stores(ctx: Ctx) {
     let fence = Fence::new();
-    let another = || Locks::new(Arc::new(MemoryLock::new()));
-    // A server's clock may tell milliseconds.
-    let moment = Duration::from_millis(2);
-    let locks = ctx.locks(LONG).await;
-    for locks in [another(), locks] {
-        tokio::time::sleep(moment).await;
+    for here in [false, true, false, true, false] {
+        let locks = if here { ctx.locks(LONG).await } else { Locks::new(Arc::new(MemoryLock::new())) };
         let guard = take(&locks, "x").await;
-        fence.check(guard.fencing_token().get()).unwrap();
-        tokio::time::sleep(moment).await;
+        fence.check(guard.fencing_token()).unwrap();
+        guard.unlock().await.unwrap();
+        assert!(locks.shutdown(BOUND).await.unreleased.is_empty());
+        // A server's clock may tell milliseconds.
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    let guard = take(&another(), "x").await;
-    fence.check(guard.fencing_token().get()).unwrap();
 }
 
 /// 122. Tokens are raised above a number, of a free lock and of a held one, and on from there, beside clients that were

@@ -96,6 +96,7 @@ impl PostgresLock {
             prefix,
             unsettled: Arc::default(),
             waiters: Arc::default(),
+            client: Arc::default(),
             listens,
             timeout: options.reached.timeout,
             server: Arc::new(server),

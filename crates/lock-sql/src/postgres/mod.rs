@@ -4,18 +4,18 @@ mod doctor;
 mod error;
 mod factory;
 mod statements;
-mod waiting;
 mod watch;
 
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, InLine, ListQuery, LockName,
-    LockStatus, OwnerId, Page, Renewal, Result, Scope, StoreToken, Unlocked,
+    LockStatus, News, OwnerId, Page, Renewal, Result, Scope, StoreToken, Unlocked, Waiters, Waiting,
 };
 use sqlx::postgres::{PgConnectOptions, PgRow};
 
@@ -24,7 +24,6 @@ use crate::server::{Again, Answer, Read, Server, ServerOptions, Unsettled};
 use error::Postgres;
 pub use factory::PostgresFactory;
 use statements::Statements;
-use waiting::{News, Waiters};
 
 /// How many leases one statement prolongs: it keeps others from these locks meanwhile.
 const RENEWED_AT_ONCE: usize = 500;
@@ -54,7 +53,9 @@ pub struct PostgresLock {
     statements: Arc<Statements>,
     prefix: Prefix,
     unsettled: Arc<Unsettled>,
-    waiters: Arc<Waiters>,
+    waiters: Arc<Waiters<String>>,
+    /// This client as the database knows it; 0 if it does not.
+    client: Arc<AtomicI64>,
     /// How to connect in order to listen; none where that cannot be.
     listens: Option<PgConnectOptions>,
     timeout: Duration,
@@ -163,6 +164,17 @@ impl PostgresLock {
     }
 }
 
+/// The next news, without grants from before the one that was seen when the lock was another's: they were over by then,
+/// though this process may have been stopped and hear of them only now.
+async fn later_than(held: i64, waiting: &mut Waiting<String>) -> News {
+    loop {
+        match waiting.news().await {
+            News::Granted { token, .. } if token as i64 <= held => {}
+            news => return news,
+        }
+    }
+}
+
 /// The row of a statement that always answers one.
 fn the_row(answer: &Answer<sqlx::Postgres>) -> Result<&PgRow> {
     answer.rows.first().ok_or_else(|| Error::new(ErrorKind::Unknown, "the server answered nothing"))
@@ -193,25 +205,28 @@ impl DistributedLock for PostgresLock {
     async fn lock(&self, claim: &Claim) -> Result<Grant> {
         let key = self.prefix.key(&claim.name);
         // Before the request, so that no notification comes too early.
-        let mut place = self.waiters.register(claim, &key);
+        let mut waiting = self.waiters.register(claim, key.clone());
         loop {
-            let client = self.waiters.client();
-            let told = client.map(|client| (client, place.number));
+            let client = self.known_as();
+            let told = client.map(|client| (client, waiting.number()));
             let (left_us, held, in_line) = match self.acquire(claim, &key, told).await? {
                 Acquired::Granted(grant) => return Ok(grant),
                 Acquired::Busy { left_us, token, in_line } => (left_us, token, in_line),
             };
-            self.waiters.ensure_task(|| watch::keep_watching(self.clone()));
+            self.waiters.ensure_task(watch::TURNS.0, || {
+                self.be_known_as(0);
+                watch::keep_watching(self.clone())
+            });
             if client.is_some() {
-                place.entered(left_us);
+                waiting.entered(Some(duration(left_us)));
             }
-            match place.later_than(held).await {
+            match later_than(held, &mut waiting).await {
                 News::Granted { token, at_us, arrived } => {
                     let valid_until = in_line.valid_until(at_us, arrived, duration(micros(claim.lease)));
-                    return Ok(Grant::new(StoreToken::new(token as u64)?, valid_until));
+                    return Ok(Grant::new(StoreToken::new(token)?, valid_until));
                 }
-                News::Enter => {}
                 News::Failed(error) => return Err(error),
+                _ => {}
             }
         }
     }
@@ -270,6 +285,7 @@ impl DistributedLock for PostgresLock {
 
     async fn close(&self) -> Result<()> {
         self.waiters.stop();
+        self.be_known_as(0);
         self.server.close().await;
         Ok(())
     }

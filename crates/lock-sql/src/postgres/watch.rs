@@ -5,21 +5,22 @@
 //! waiters over. Whatever goes wrong, the connection is made anew, with a new id, and all waiters enter anew, in their
 //! old places.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lock_core::{Failures, Result};
+use lock_core::{Failures, News, OwnerId, Result};
 use sqlx::postgres::{PgConnectOptions, PgListener, PgNotification, PgPoolOptions};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
 use super::error::Postgres;
-use super::waiting::end_of_lease;
 use super::{PostgresLock, arguments};
+use crate::rows::duration;
 use crate::server::{Again, Read, Said, caught};
 
 /// How often a client that listens looks by itself, and one that does not. A client counts as living for three such
 /// turns, and the second for thirty: see `lives` in `schema.sql`.
-const TURNS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_millis(100));
+pub(super) const TURNS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_millis(100));
 
 /// For so long a client without waiters goes on listening.
 const LINGER: Duration = Duration::from_secs(60);
@@ -35,9 +36,9 @@ pub(super) async fn keep_watching(lock: PostgresLock) {
             Ok(()) => return,
             Err(error) => error,
         };
-        lock.waiters.set_client(None);
+        lock.be_known_as(0);
         if failures.count(&failed) {
-            lock.waiters.fail(&Failures::for_waiters(&failed));
+            lock.waiters.fail(&Failures::for_waiters(&failed), |_| true);
         }
         sleep(Failures::PAUSE).await;
     }
@@ -46,7 +47,7 @@ pub(super) async fn keep_watching(lock: PostgresLock) {
 impl PostgresLock {
     /// Listens and looks over one connection. It ends well when nobody has waited for some time.
     async fn watch(&self, failures: &mut Failures) -> Result<()> {
-        let client = (rand::random::<u64>() >> 1) as i64;
+        let client = (rand::random::<u64>() >> 1) as i64 | 1;
         let mut listener = match &self.listens {
             Some(options) => Some(self.listen(options, client).await?),
             None => None,
@@ -54,22 +55,40 @@ impl PostgresLock {
         let turn = if listener.is_some() { TURNS.0 } else { TURNS.1 };
         let hears = listener.is_some();
         self.look(client, hears, false).await?;
-        self.waiters.set_client(Some(client));
+        self.be_known_as(client);
+        self.waiters.enter_anew(None);
         let mut waited_for = tokio::time::Instant::now();
         loop {
             tokio::select! {
-                heard = caught(hear(&mut listener)) => self.waiters.notified(heard.map_err(|error| self.deaf(error))?.payload(), self.server.clock.now()),
+                heard = caught(hear(&mut listener)) => self.notified(heard.map_err(|error| self.deaf(error))?.payload()),
                 () = self.waiters.due(turn) => {
                     if self.waiters.anybody() {
                         waited_for = tokio::time::Instant::now();
-                    } else if waited_for.elapsed() > LINGER {
-                        self.waiters.set_client(None);
+                    } else if waited_for.elapsed() > LINGER && self.waiters.is_over() {
                         return Ok(());
                     }
                     self.look(client, hears, true).await?;
                     failures.forget();
                 }
             }
+        }
+    }
+
+    /// The id by which the database knows this client, once it does.
+    pub(super) fn known_as(&self) -> Option<i64> {
+        Some(self.client.load(Ordering::SeqCst)).filter(|&client| client != 0)
+    }
+
+    pub(super) fn be_known_as(&self, client: i64) {
+        self.client.store(client, Ordering::SeqCst);
+    }
+
+    /// A notification came: "place token time".
+    fn notified(&self, payload: &str) {
+        let mut numbers = payload.split(' ').map(str::parse);
+        if let (Some(Ok(place)), Some(Ok(token)), Some(Ok(at_us))) = (numbers.next(), numbers.next(), numbers.next()) {
+            let arrived = self.server.clock.now();
+            self.waiters.tell(place as u64, News::Granted { token: token as u64, at_us, arrived });
         }
     }
 
@@ -107,14 +126,18 @@ impl PostgresLock {
             let answer = self.server.run(&self.statements.look, arguments, Again::Yes).await?;
             for (one, row) in watched.iter().zip(&answer.rows) {
                 let holder: Option<&str> = row.read("holder")?;
-                if let (Some(holder), Some(token), Some(since)) = (holder, row.read("given")?, row.read("from_us")?) {
-                    self.waiters.holds(holder, &one.key, token, since, answer.sent);
+                if let (Some(holder), Some(token), Some(since)) =
+                    (holder, row.read::<Option<i64>, _>("given")?, row.read("from_us")?)
+                {
+                    // If that is one of ours, its notification was lost.
+                    let told = News::Granted { token: token as u64, at_us: since, arrived: answer.sent };
+                    self.waiters.tell_owner(&OwnerId::from_store(holder), told);
                 }
                 if !row.read::<bool, _>("in_line")? && holder != Some(one.owner.as_str()) {
-                    self.waiters.enter_anew(&one.key);
+                    self.waiters.enter_anew(Some(&one.key));
                 }
                 if let Some(left) = row.read::<Option<i64>, _>("left_us")?.filter(|_| holder.is_some()) {
-                    self.waiters.look_by(end_of_lease(left));
+                    self.waiters.look_after(duration(left));
                 }
             }
             if rest.is_empty() {
