@@ -12,7 +12,7 @@ use shuttle::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use shuttle::thread;
 
 use crate::contract::options::LockOptions;
-use crate::contract::{Claim, Clock, Grant, Instant, LockName, ManualClock, OwnerId, StoreToken};
+use crate::contract::{Claim, Clock, Error, ErrorKind, Grant, Instant, LockName, ManualClock, OwnerId, StoreToken};
 use crate::engine::Lease;
 use crate::engine::hold::{End, Hold, Process};
 use crate::engine::queue::{Entry, Leave, Permit, Queue, Ticket, Turn};
@@ -27,6 +27,8 @@ struct World {
     clock: ManualClock,
     /// The tokens given so far, and whether the last one is out.
     store: Mutex<(u64, bool)>,
+    /// So many who ask it next are not answered.
+    away: AtomicUsize,
     inside: AtomicUsize,
     newest: AtomicU64,
 }
@@ -51,6 +53,7 @@ impl World {
             queue: Arc::new(Queue::new(Telemetry::new("model"))),
             clock: ManualClock::new(),
             store: Mutex::new((0, false)),
+            away: AtomicUsize::new(0),
             inside: AtomicUsize::new(0),
             newest: AtomicU64::new(0),
         })
@@ -81,7 +84,8 @@ impl World {
         match turn {
             Turn::Held(guard) => Some(guard),
             Turn::Ask(permit) => self.ask(options, Some(permit), None).await,
-            Turn::GoOn(()) | Turn::Failed(..) => unreachable!("nobody passes it on, and the store does not fail"),
+            Turn::Failed(..) => None,
+            Turn::GoOn(()) => unreachable!("nobody passes it on"),
         }
     }
 
@@ -91,6 +95,11 @@ impl World {
         permit: Option<Permit<Guard, ()>>,
         patience: Option<usize>,
     ) -> Option<Guard> {
+        let less = |away: usize| away.checked_sub(1);
+        if self.away.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
+            permit.into_iter().for_each(|permit| permit.failed(&Error::new(ErrorKind::Unavailable, "away"), None));
+            return None;
+        }
         for tries in 0.. {
             if patience.is_some_and(|patience| tries > patience) {
                 return None;
@@ -193,6 +202,43 @@ fn everybody_has_a_turn_and_nobody_two() {
             scope.spawn(move || all(hand_overs));
         }
     });
+}
+
+/// The store fails some of those who ask; whoever is told so, by it or by who asked for all, comes again: everybody has a
+/// turn, and nothing is left.
+#[test]
+fn a_failure_forgets_nobody() {
+    shuttle::check_random(
+        || {
+            let world = World::new();
+            world.away.store(3, Ordering::SeqCst);
+            let tasks: Vec<_> = [0, 255, 0, 255]
+                .into_iter()
+                .map(|hand_overs| {
+                    let world = Arc::clone(&world);
+                    spawn(async move {
+                        let mut failures = 0;
+                        let guard = loop {
+                            match world.acquire(options(hand_overs), None).await {
+                                Some(guard) => break guard,
+                                None => failures += 1,
+                            }
+                        };
+                        // No failure is told twice to one.
+                        assert!(failures <= 3, "{failures}");
+                        world.section(guard).await;
+                    })
+                })
+                .collect();
+            block_on(async {
+                for task in tasks {
+                    task.await.unwrap();
+                }
+            });
+            world.is_at_rest();
+        },
+        ORDERS,
+    );
 }
 
 /// While somebody holds the lock for long, those who came and gave up are not remembered.
