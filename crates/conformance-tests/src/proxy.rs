@@ -1,10 +1,11 @@
 //! A TCP proxy that breaks what goes through it.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rand::RngExt;
@@ -21,6 +22,12 @@ const ON_THE_WAY: usize = 64;
 /// How far apart requests arrive that were held: a server that reads one together with its cancelling never does it.
 const APART: Duration = Duration::from_millis(5);
 
+/// The numbers of all connections.
+const ALL: Range<u64> = 0..u64::MAX;
+
+/// From which ports of ours the server sees connections, and their numbers.
+type Ports = Arc<Mutex<HashMap<u16, u64>>>;
+
 /// What happens to what goes through.
 #[derive(Clone, Debug, Default)]
 struct Mode {
@@ -35,8 +42,8 @@ struct Mode {
 /// What happens to what goes one way.
 #[derive(Clone, Debug, Default)]
 struct Way {
-    /// What goes over connections with a lower number waits.
-    held_below: u64,
+    /// What goes over connections with these numbers waits.
+    held: Range<u64>,
     /// Each piece takes so much longer, at least and at most.
     delay: Range<Duration>,
 }
@@ -52,6 +59,7 @@ pub struct Proxy {
     mode: watch::Sender<Mode>,
     /// How many connections there were.
     count: Arc<AtomicU64>,
+    ports: Ports,
     runtime: Option<Runtime>,
 }
 
@@ -70,9 +78,9 @@ impl Proxy {
             let _entered = runtime.enter();
             TcpListener::from_std(listener).expect("a socket")
         };
-        let (mode, count) = (watch::Sender::new(Mode::default()), Arc::default());
-        runtime.spawn(accept(listener, server, mode.subscribe(), Arc::clone(&count)));
-        Self { address, mode, count, runtime: Some(runtime) }
+        let (mode, count, ports) = (watch::Sender::new(Mode::default()), Arc::default(), Ports::default());
+        runtime.spawn(accept(listener, server, mode.subscribe(), Arc::clone(&count), Arc::clone(&ports)));
+        Self { address, mode, count, ports, runtime: Some(runtime) }
     }
 
     /// Where it listens.
@@ -87,17 +95,31 @@ impl Proxy {
 
     /// From now on, requests wait in front of the server.
     pub fn hold_c2s(&self) {
-        self.mode.send_modify(|mode| mode.requests.held_below = u64::MAX);
+        self.mode.send_modify(|mode| mode.requests.held = ALL);
     }
 
     /// The same for the connections that are there now; later ones are not held.
     pub fn hold_c2s_of_present(&self) {
-        self.mode.send_modify(|mode| mode.requests.held_below = self.connections());
+        self.mode.send_modify(|mode| mode.requests.held = 0..self.connections());
+    }
+
+    /// The connection that the server sees coming from this port is dead, and neither side is told, as where a network
+    /// forgot it.
+    ///
+    /// # Panics
+    /// If none of this proxy's does.
+    pub fn hold_from(&self, port: u16) {
+        let ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = *ports.get(&port).expect("a connection from that port");
+        self.mode.send_modify(|mode| {
+            mode.requests.held = number..number + 1;
+            mode.answers.held = number..number + 1;
+        });
     }
 
     /// From now on, requests are done and their answers wait.
     pub fn hold_s2c(&self) {
-        self.mode.send_modify(|mode| mode.answers.held_below = u64::MAX);
+        self.mode.send_modify(|mode| mode.answers.held = ALL);
     }
 
     /// From now on, nothing goes through.
@@ -153,18 +175,27 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, server: SocketAddr, mode: watch::Receiver<Mode>, count: Arc<AtomicU64>) {
+async fn accept(
+    listener: TcpListener,
+    server: SocketAddr,
+    mode: watch::Receiver<Mode>,
+    count: Arc<AtomicU64>,
+    ports: Ports,
+) {
     while let Ok((client, _)) = listener.accept().await {
         if mode.borrow().refuse {
             continue;
         }
         let number = count.fetch_add(1, Ordering::SeqCst);
-        tokio::spawn(carry(client, server, number, mode.clone()));
+        tokio::spawn(carry(client, server, number, mode.clone(), Arc::clone(&ports)));
     }
 }
 
-async fn carry(mut client: TcpStream, server: SocketAddr, number: u64, mut mode: watch::Receiver<Mode>) {
+async fn carry(mut client: TcpStream, server: SocketAddr, number: u64, mut mode: watch::Receiver<Mode>, ports: Ports) {
     let Ok(mut server) = TcpStream::connect(server).await else { return };
+    if let Ok(from) = server.local_addr() {
+        ports.lock().unwrap_or_else(PoisonError::into_inner).insert(from.port(), number);
+    }
     let whole = [client.set_nodelay(true), server.set_nodelay(true)];
     if whole.iter().any(Result::is_err) {
         return;
@@ -217,8 +248,8 @@ async fn pump(
         let (mut released, mut written) = (None, Instant::now());
         while let Some((due, piece)) = on_the_way.recv().await {
             tokio::time::sleep_until(due).await;
-            let is_held = number < way(&mode.borrow()).held_below;
-            mode.wait_for(|mode| number >= way(mode).held_below).await.map_err(io::Error::other)?;
+            let is_held = way(&mode.borrow()).held.contains(&number);
+            mode.wait_for(|mode| !way(mode).held.contains(&number)).await.map_err(io::Error::other)?;
             if is_held {
                 released = Some(Instant::now());
             }

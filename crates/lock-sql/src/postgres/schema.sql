@@ -175,7 +175,8 @@ BEGIN
         SELECT * INTO l FROM {t}_lock WHERE name = key;
         RETURN ARRAY[CASE WHEN l.owner = who THEN l.token END, l.lease_us, now_us, l.token];
     END IF;
-    IF in_line THEN
+    -- Since before, or since just now.
+    IF in_line IS NOT NULL THEN
         DELETE FROM {t}_waiter WHERE name = key AND owner = who;
     END IF;
     given := {t}_give(key, who, lease, now_us);

@@ -22,6 +22,9 @@ use crate::server::{Again, Read, Said, caught};
 /// turns, and the second for thirty: see `lives` in `schema.sql`.
 pub(super) const TURNS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_millis(100));
 
+/// How a notification begins that a client sends to itself.
+const ECHO: &str = "echo ";
+
 /// For so long a client without waiters goes on listening.
 const LINGER: Duration = Duration::from_secs(60);
 
@@ -58,14 +61,28 @@ impl PostgresLock {
         self.be_known_as(client);
         self.waiters.enter_anew(None);
         let mut waited_for = tokio::time::Instant::now();
+        let (mut asked, mut heard_of) = (0_u64, 0);
         loop {
             tokio::select! {
-                heard = caught(hear(&mut listener)) => self.notified(heard.map_err(|error| self.deaf(error))?.payload()),
+                heard = caught(hear(&mut listener)) => {
+                    let heard = heard.map_err(|error| self.deaf(error))?;
+                    match heard.payload().strip_prefix(ECHO) {
+                        Some(number) => heard_of = number.parse().unwrap_or(heard_of),
+                        None => self.notified(heard.payload()),
+                    }
+                }
                 () = self.waiters.due(turn) => {
                     if self.waiters.anybody() {
                         waited_for = tokio::time::Instant::now();
                     } else if waited_for.elapsed() > LINGER && self.waiters.is_over() {
                         return Ok(());
+                    }
+                    if let Some(listener) = &mut listener {
+                        if heard_of < asked {
+                            return Err(self.deaf(sqlx::Error::WorkerCrashed));
+                        }
+                        asked += 1;
+                        self.call_oneself(listener, client, asked).await?;
                     }
                     self.look(client, hears, true).await?;
                     failures.forget();
@@ -107,6 +124,19 @@ impl PostgresLock {
             Ok(listening) => {
                 listening.map_err(|error| Said::of::<Postgres>(&error).connecting(&self.server.shown, error))
             }
+            Err(_) => Err(self.deaf(sqlx::Error::PoolTimedOut)),
+        }
+    }
+
+    /// Sends a notification over the connection that listens, to be heard there: nothing else is ever sent on it, and where
+    /// a network forgets it, neither side is told.
+    async fn call_oneself(&self, listener: &mut Listener, client: i64, number: u64) -> Result<()> {
+        let Some(inner) = listener.0.as_mut() else { return Ok(()) };
+        let channel = format!("oarlock_{client}");
+        let calling =
+            sqlx::query("SELECT pg_notify($1, $2)").bind(channel).bind(format!("{ECHO}{number}")).execute(inner);
+        match timeout(self.timeout, caught(calling)).await {
+            Ok(called) => called.map(drop).map_err(|error| self.deaf(error)),
             Err(_) => Err(self.deaf(sqlx::Error::PoolTimedOut)),
         }
     }

@@ -51,6 +51,46 @@ async fn sessions_that_are_ended_cost_nothing() {
     assert!(granted(third).await.token > second.token);
 }
 
+/// The connection that listens dies, and nobody tells its client, as where a NAT forgot it: the client notices within its
+/// turn, listens anew, and has the lock.
+#[tokio::test]
+async fn a_listener_that_dies_in_silence_is_noticed() {
+    let server = PostgresServer::start();
+    let proxy = Proxy::new(server.address());
+    let one = client(&server).await;
+    let other = Arc::new(PostgresLock::connect(&PostgresServer::url_at(proxy.address()), "oarlock").await.unwrap());
+    let first = claim("x", "first");
+    one.try_lock(&first).await.unwrap().unwrap();
+    let waiting = in_background(&other, &claim("x", "second"));
+    until("the second in line", async || in_line(&*one, "x").await == 1).await;
+    // Its last statement was the one to listen.
+    let listener =
+        "SELECT client_port::bigint FROM pg_stat_activity WHERE query LIKE 'LISTEN %' AND application_name = 'oarlock'";
+    proxy.hold_from(number(&server, listener).await as u16);
+    run(&server, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN %'").await;
+    assert_eq!(client(&server).await.unlock(&first).await.unwrap(), Unlocked::Released);
+    granted(waiting).await;
+}
+
+/// The lock is free, and neither those in line nor whoever asks is seen to live, as after a stop of the whole host: the
+/// asker has the lock, and is not in line for it any more.
+#[tokio::test]
+async fn who_is_granted_leaves_the_line() {
+    let server = PostgresServer::start();
+    client(&server).await.try_lock(&claim("made", "first")).await.unwrap().unwrap();
+    run(
+        &server,
+        "INSERT INTO oarlock_lock (name, token, lease_us, since_us, expires_us, waited_for) VALUES ('x', 1, 0, 0, 0, true);
+         INSERT INTO oarlock_waiter (name, owner, lease_us, client, place) VALUES ('x', 'dead', 1000000, 1, 1);
+         INSERT INTO oarlock_client VALUES (1, oarlock_now() - 30000000, false), (77, oarlock_now() - 30000000, false)",
+    )
+    .await;
+    let granted = "SELECT (oarlock_acquire('x', 'asker', 1000000, 77, 1))[1]";
+    assert!(number(&server, granted).await > 1);
+    assert_eq!(number(&server, "SELECT count(*) FROM oarlock_waiter WHERE owner = 'asker'").await, 0);
+    assert_eq!(number(&server, "SELECT count(*) FROM oarlock_waiter WHERE owner = 'dead'").await, 1);
+}
+
 /// The server is killed and restarted: the hold is what it was, and those who wait are served.
 #[tokio::test]
 async fn a_restart_is_no_loss() {
