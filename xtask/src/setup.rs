@@ -3,7 +3,7 @@
 use std::process::Command;
 
 /// Programs (and files) that building and testing everything needs, and the Debian packages that have them.
-const NEEDED: [(&str, &str); 21] = [
+const NEEDED: [(&str, &str); 23] = [
     ("sh", "dash"),
     ("cc", "gcc"),
     ("setsid", "util-linux"),
@@ -22,6 +22,8 @@ const NEEDED: [(&str, &str); 21] = [
     ("/usr/lib/python3/dist-packages/kazoo/recipe/lock.py", "python3-kazoo"),
     ("etcd", "etcd-server"),
     ("etcdctl", "etcd-client"),
+    ("go", "golang-go"),
+    ("/usr/share/gocode/src/go.etcd.io/etcd/clientv3/client.go", "golang-etcd-server-dev"),
     ("protoc", "protobuf-compiler"),
     ("/usr/include/google/protobuf/descriptor.proto", "libprotobuf-dev"),
     ("strace", "strace"),

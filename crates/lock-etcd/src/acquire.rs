@@ -8,7 +8,7 @@ use lock_core::{Claim, Grant, Instant, Result};
 use crate::Shared;
 use crate::connection::Again;
 use crate::error::{Failure, in_doubt, nonsense, stray};
-use crate::ledger::Place;
+use crate::ledger::{Entry, Place};
 use crate::requests::{Spot, found, join, look, revision, take, text};
 use crate::session::{Session, transact};
 
@@ -44,7 +44,7 @@ impl Shared {
                 if first.is_some_and(|first| first.key() == own.key()) {
                     return granted(&mut place, claim, &session, own.create_revision(), sent);
                 }
-                place.waits();
+                place.waits(own.create_revision());
                 return Ok(None);
             }
             place.give_up();
@@ -77,6 +77,8 @@ impl Shared {
             };
             loop {
                 match turn {
+                    // Its key ends soon, if it has not yet.
+                    Turn::First(_) if session.is_lost() => turn = Turn::Gone,
                     Turn::First(revision) => {
                         if !session.is_fresh(HALF, self.connection.clock.now()) {
                             self.renew_session(&session, &[]).await.map_err(in_doubt)?;
@@ -85,6 +87,11 @@ impl Shared {
                             return Ok(grant);
                         }
                         turn = self.turn(&spot, revision, &session).await?;
+                    }
+                    Turn::Gone if session.is_lost() => {
+                        drop(place);
+                        self.release(&key, &line).await.map_err(in_doubt)?;
+                        break;
                     }
                     Turn::Gone => {
                         place.give_up();
@@ -97,8 +104,8 @@ impl Shared {
                         return Err(stray(&text(ahead.key())));
                     }
                     Turn::Behind(revision, ahead) => {
-                        place.waits();
-                        ask.wait_for(text(ahead.key()), &mut place);
+                        place.waits(revision);
+                        ask.wait_for(Entry::of(&ahead), &mut place);
                         place.news().await?;
                         sent = self.connection.clock.now();
                         ask = self.ledger.ask(&line);
@@ -151,7 +158,7 @@ impl Shared {
         let (at, ahead) = self.look(spot, own, session, true).await?;
         match ahead {
             Some(ahead) if at >= own => {
-                let mut left = ahead.into_iter().skip_while(|ahead| place.outlived(&text(ahead.key())));
+                let mut left = ahead.into_iter().skip_while(|ahead| place.outlived(&Entry::of(ahead)));
                 match left.next() {
                     Some(_) if at < since => self.turn(spot, own, session).await,
                     first => Ok(behind(own, first)),

@@ -52,25 +52,30 @@ pub(crate) fn look(spot: &Spot<'_>, revision: i64, session: &Session, by_itself:
         .and_then([TxnOp::get(spot.line, Some(ahead))])
 }
 
-/// Deletes keys and answers who was first in their lines before. With a session at this epoch, it raises that in the
-/// same step; if the epoch is another one, it answers the beacon, and has not deleted.
-pub(crate) fn leave(some: &[(String, String)], session: Option<(&Session, u64)>) -> Txn {
+/// Deletes keys and answers who was first in their lines before, and raises the session's epoch in the same step. If
+/// the epoch is another one, it answers the beacon, and has not deleted. So should it land late it does nothing.
+pub(crate) fn leave(some: &[(String, String)], session: &Session, epoch: u64) -> Txn {
+    let raised = session.put(&session.beacon, &(epoch + 1).to_string());
     let looks = some.iter().map(|(_, line)| first(line));
-    let all = looks.chain(some.iter().map(|(key, _)| TxnOp::delete(key.as_str(), None)));
-    match session {
-        Some((session, epoch)) => Txn::new()
-            .when([session.is_at(epoch)])
-            .and_then(
-                [session.put(&session.beacon, &(epoch + 1).to_string())].into_iter().chain(all).collect::<Vec<_>>(),
-            )
-            .or_else([get_key(&session.beacon)]),
-        None => Txn::new().and_then(all.collect::<Vec<_>>()),
-    }
+    let deletions = some.iter().map(|(key, _)| TxnOp::delete(key.as_str(), None));
+    let all = [raised].into_iter().chain(looks).chain(deletions);
+    Txn::new().when([session.is_at(epoch)]).and_then(all.collect::<Vec<_>>()).or_else([get_key(&session.beacon)])
+}
+
+/// The first in each line, and then each key.
+pub(crate) fn who_is_there(some: &[(String, String)]) -> Txn {
+    let looks = some.iter().map(|(_, line)| first(line));
+    Txn::new().and_then(looks.chain(some.iter().map(|(key, _)| get_key(key))).collect::<Vec<_>>())
 }
 
 /// Deletes the key if it is the one of this create revision.
-pub(crate) fn remove(key: &[u8], revision: i64) -> Txn {
-    Txn::new().when([Compare::create_revision(key, CompareOp::Equal, revision)]).and_then([TxnOp::delete(key, None)])
+pub(crate) fn remove(key: &[u8], created: i64) -> Txn {
+    Txn::new().when([Compare::create_revision(key, CompareOp::Equal, created)]).and_then([TxnOp::delete(key, None)])
+}
+
+/// The same as a part of another transaction.
+pub(crate) fn removal(key: &str, created: i64) -> TxnOp {
+    TxnOp::txn(remove(key.as_bytes(), created))
 }
 
 /// Everything about a key but its value, unless it is the beacon's.
@@ -92,10 +97,11 @@ pub(crate) fn found(answer: &TxnResponse) -> Result<Vec<Vec<KeyValue>>> {
     Ok(reads.collect())
 }
 
-/// How many keys each of the deletions of a transaction deleted, in their order.
+/// How many keys each of the deletions of a transaction deleted, in their order, also those on a condition.
 pub(crate) fn deletions(answer: &TxnResponse) -> Vec<i64> {
     let deletions = answer.op_responses().into_iter().filter_map(|answer| match answer {
         TxnOpResponse::Delete(delete) => Some(delete.deleted()),
+        TxnOpResponse::Txn(inner) => Some(deletions(&inner).iter().sum()),
         _ => None,
     });
     deletions.collect()

@@ -160,7 +160,7 @@ impl Shared {
                     let held = Held { at, claim, key, revision };
                     batches.entry(own.session.lease).or_insert_with(|| (own.session, Vec::new())).1.push(held);
                 }
-                Stage::Leaving { held: true } => answers[at] = Err(leaving()),
+                Stage::Leaving { held: true, .. } => answers[at] = Err(leaving()),
                 _ => {}
             }
         }
@@ -184,7 +184,7 @@ impl Shared {
         };
         let answer = |(held, revision): (&Held<'_>, Option<i64>)| {
             if revision != Some(held.revision) {
-                self.ledger.remove(&held.key);
+                self.ledger.not_held(&held.key, held.revision);
                 return (held.at, Ok(Renewal::NotHeld));
             }
             let valid_until = session.valid_until().min(asked + held.claim.lease);

@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use etcd_client::KeyValue;
+use etcd_client::{KeyValue, Txn};
 use lock_core::{Error, Result, Unlocked};
 
 use crate::connection::{Again, Connection};
 use crate::error::nonsense;
-use crate::requests::{deletions, found, leave};
+use crate::requests::{deletions, found, leave, removal, who_is_there};
 use crate::session::{Session, transact};
 
 /// A transaction may have 128 operations; each claim takes two, and the epoch one.
@@ -80,26 +80,39 @@ pub(crate) async fn undo_all(
     some: &[(String, String)],
     mut session: Option<&Session>,
 ) -> Result<Vec<Unlocked>> {
-    loop {
-        let at = session.map(|session| (session, session.epoch()));
-        let answer = transact(connection, Again::No, leave(some, at)).await.map_err(Error::from)?;
-        if let Some((open, epoch)) = at {
-            if !answer.succeeded() {
-                // An earlier answer was lost. Or there is no beacon: then nothing is done any more that is still on its
-                // way.
-                session = open.saw_beacon(&answer)?.then_some(open);
-                continue;
-            }
+    while let Some(open) = session {
+        let epoch = open.epoch();
+        let answer = transact(connection, Again::No, leave(some, open, epoch)).await.map_err(Error::from)?;
+        if answer.succeeded() {
             open.saw_epoch(epoch + 1);
+            return undone(some, &found(&answer)?, &deletions(&answer));
         }
-        let (firsts, deleted) = (found(&answer)?, deletions(&answer));
-        if (firsts.len(), deleted.len()) != (some.len(), some.len()) {
-            return Err(nonsense());
-        }
-        let held = |((key, _), (first, deleted)): (&(String, String), (Vec<KeyValue>, i64))| {
-            let first = first.first().is_some_and(|first| first.key() == key.as_bytes());
-            if first && deleted > 0 { Unlocked::Released } else { Unlocked::NotHeld }
-        };
-        return Ok(some.iter().zip(firsts.into_iter().zip(deleted)).map(held).collect());
+        // An earlier answer was lost. Or there is no beacon: then nothing is done any more that is still on its way.
+        session = open.saw_beacon(&answer)?.then_some(open);
     }
+    // By what was found, so that it deletes nothing that comes later, should it land late.
+    let answer = transact(connection, Again::Yes, who_is_there(some)).await.map_err(Error::from)?;
+    let mut firsts = found(&answer)?;
+    if firsts.len() != some.len() * 2 {
+        return Err(nonsense());
+    }
+    let own = firsts.split_off(some.len());
+    // Zero: there is none, and none is deleted.
+    let created = own.iter().map(|own| own.first().map_or(0, KeyValue::create_revision));
+    let removals: Vec<_> = some.iter().zip(created).map(|((key, _), created)| removal(key, created)).collect();
+    let asking = transact(connection, Again::No, Txn::new().and_then(removals));
+    let answer = asking.await.map_err(Error::from)?;
+    undone(some, &firsts, &deletions(&answer))
+}
+
+/// Who was the first in line, and was deleted, held the lock.
+fn undone(some: &[(String, String)], firsts: &[Vec<KeyValue>], deleted: &[i64]) -> Result<Vec<Unlocked>> {
+    if (firsts.len(), deleted.len()) != (some.len(), some.len()) {
+        return Err(nonsense());
+    }
+    let held = |((key, _), (first, deleted)): (&(String, String), (&Vec<KeyValue>, &i64))| {
+        let first = first.first().is_some_and(|first| first.key() == key.as_bytes());
+        if first && *deleted > 0 { Unlocked::Released } else { Unlocked::NotHeld }
+    };
+    Ok(some.iter().zip(firsts.iter().zip(deleted)).map(held).collect())
 }

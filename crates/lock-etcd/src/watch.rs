@@ -3,21 +3,32 @@
 //!
 //! However it ends, by a lost connection, a compaction or a cancellation, the next one begins in the same way: with the
 //! present revision, and with a look at every key whose end matters. So there is no gap.
+//!
+//! Servers were seen to lose an event, and a proxy between may go on without telling. So while anybody waits, the keys
+//! are also looked at now and then; if one is gone that nothing was heard of, the stream is opened anew.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use etcd_client::{EventType, GetOptions, Txn, WatchFilterType, WatchOptions, WatchStream};
+use etcd_client::{EventType, GetOptions, KeyValue, Txn, WatchFilterType, WatchOptions, WatchStream};
 use lock_core::{Error, ErrorKind, Failures, Result};
 
 use crate::Shared;
 use crate::connection::{Again, Link};
 use crate::error::nonsense;
 use crate::keys::end_of;
+use crate::ledger::Entry;
 use crate::requests::{found, get_key, revision, text};
 use crate::session::transact;
 
 /// A transaction may have 128 operations.
 const AT_ONCE: usize = 100;
+
+/// How often is looked whether something was missed. An event that is lost costs no longer than that and [`LATE`].
+const LOOK: Duration = Duration::from_secs(5);
+
+/// What is told this much later than a look found it is late, and not lost.
+const LATE: Duration = Duration::from_secs(1);
 
 /// Watches until the client is gone.
 pub(crate) async fn keep_watching(shared: Arc<Shared>) {
@@ -28,6 +39,7 @@ pub(crate) async fn keep_watching(shared: Arc<Shared>) {
                 failures.forget();
                 tokio::select! {
                     () = shared.follow(stream) => {}
+                    () = shared.something_missed() => {}
                     () = shared.connection.left(link.number) => {}
                 }
             }
@@ -70,11 +82,43 @@ impl Shared {
             let looks: Vec<_> = some.iter().map(|key| get_key(key)).collect();
             let answer = transact(&self.connection, Again::Yes, Txn::new().and_then(looks)).await?;
             let at = revision(&answer)?;
-            for (key, _) in some.iter().zip(found(&answer)?).filter(|(_, found)| found.is_empty()) {
-                self.ledger.missing(key, at);
+            for (key, found) in some.iter().zip(found(&answer)?) {
+                // What is there now may be another one of the same name.
+                let before = found.first().map_or(at + 1, KeyValue::create_revision);
+                self.ledger.ended(key, before);
             }
         }
         Ok((stream, link))
+    }
+
+    /// Ends when a key is gone and nothing was heard of it.
+    async fn something_missed(&self) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let mut gone = Vec::new();
+            // One request, unless it waits for more than a hundred locks.
+            for some in self.ledger.waited_for().chunks(AT_ONCE) {
+                // If the store is away, the watch is, too.
+                gone.extend(self.gone(some).await.unwrap_or_default());
+            }
+            if !gone.is_empty() {
+                tokio::time::sleep(LATE).await;
+            }
+            if gone.iter().any(|entry| self.ledger.awaits(entry)) {
+                return;
+            }
+        }
+    }
+
+    /// Which of these are not there any more.
+    async fn gone(&self, some: &[Entry]) -> Result<Vec<Entry>> {
+        let looks: Vec<_> = some.iter().map(|entry| get_key(&entry.key)).collect();
+        let answer = transact(&self.connection, Again::Yes, Txn::new().and_then(looks)).await?;
+        let is_there = |found: &[KeyValue], entry: &Entry| {
+            found.first().is_some_and(|key| key.create_revision() == entry.created)
+        };
+        let found = some.iter().zip(found(&answer)?);
+        Ok(found.filter(|(entry, found)| !is_there(found, entry)).map(|(entry, _)| entry.clone()).collect())
     }
 
     /// The cluster's revision. It changes nothing.

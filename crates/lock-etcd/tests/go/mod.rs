@@ -1,0 +1,78 @@
+//! The real `concurrency.Mutex`, in a program of Go: one session, which takes the same key for each of its locks.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use test_servers::EtcdCluster;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+/// Longer than any step takes.
+const BOUND: Duration = Duration::from_secs(20);
+
+pub(crate) struct GoSession {
+    _child: Child,
+    orders: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+/// What it locked.
+#[derive(Debug)]
+pub(crate) struct GoLock {
+    pub(crate) key: String,
+}
+
+impl GoSession {
+    pub(crate) fn open(cluster: &EtcdCluster) -> Self {
+        let mut command = Command::new(program());
+        command.arg(cluster.hosts()).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().expect("it was built");
+        let (orders, lines) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()).lines());
+        Self { _child: child, orders, lines }
+    }
+
+    /// Asks for the lock and does not wait for it.
+    pub(crate) async fn ask(&mut self, name: &str) {
+        self.orders.write_all(format!("lock {name}\n").as_bytes()).await.unwrap();
+    }
+
+    /// Waits until it has what it asked for.
+    pub(crate) async fn has_it(&mut self) -> GoLock {
+        let line = self.line().await;
+        let key = line.strip_prefix("locked ").unwrap_or_else(|| panic!("{line}"));
+        GoLock { key: key.split(' ').next().unwrap().to_owned() }
+    }
+
+    pub(crate) async fn lock(&mut self, name: &str) -> GoLock {
+        self.ask(name).await;
+        self.has_it().await
+    }
+
+    pub(crate) async fn unlock(&mut self) {
+        self.orders.write_all(b"unlock\n").await.unwrap();
+        assert_eq!(self.line().await, "unlocked");
+    }
+
+    async fn line(&mut self) -> String {
+        let line = tokio::time::timeout(BOUND, self.lines.next_line()).await.expect("Go goes on");
+        line.unwrap().expect("Go goes on")
+    }
+}
+
+/// Built once by each program of tests, from Debian's packages `golang-go` and `golang-etcd-server-dev`.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/go/mutex.go");
+        let program = folder.join(format!("go-mutex-{}", env!("CARGO_CRATE_NAME")));
+        let mut go = std::process::Command::new("go");
+        go.env("GO111MODULE", "off").env("GOPATH", "/usr/share/gocode").env("GOCACHE", folder.join("go-cache"));
+        let built = go.arg("build").arg("-o").args([&program, &source]).output();
+        let built = built.expect("install Debian's packages golang-go and golang-etcd-server-dev");
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        program
+    })
+}
