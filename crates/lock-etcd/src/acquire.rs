@@ -10,7 +10,7 @@ use crate::connection::Again;
 use crate::error::{Failure, in_doubt, nonsense, stray};
 use crate::ledger::{Entry, Place};
 use crate::requests::{Spot, found, join, look, revision, take, text};
-use crate::session::{Session, transact};
+use crate::session::{Session, transact, transact_surely};
 
 /// Where a claim stands.
 enum Turn {
@@ -34,7 +34,12 @@ impl Shared {
                 continue;
             };
             if answer.succeeded() {
-                return granted(&mut place, claim, &session, revision(&answer)?, sent);
+                let grant = granted(&mut place, claim, &session, revision(&answer)?, sent)?;
+                if grant.is_none() {
+                    // Somebody has deleted it already.
+                    self.leave_nothing(place, &spot).await?;
+                }
+                return Ok(grant);
             }
             let found = found(&answer)?;
             let [_, first, own] = found.as_slice() else { return Err(nonsense()) };
@@ -47,10 +52,10 @@ impl Shared {
                 place.waits(own.create_revision());
                 return Ok(None);
             }
-            place.give_up();
             if !session.saw_beacon(&answer)? {
                 self.lose(&session);
             }
+            self.leave_nothing(place, &spot).await?;
             if let Some(first) = first {
                 return if first.lease() == 0 { Err(stray(&text(first.key()))) } else { Ok(None) };
             }
@@ -118,13 +123,21 @@ impl Shared {
 
     /// Asks for a place; `None`: nothing was done, and it is to be asked anew.
     async fn ask_for(&self, place: Place, session: &Session, txn: Txn) -> Result<Option<(Place, TxnResponse)>> {
-        match transact(&self.connection, Again::Yes, txn).await {
-            Ok(answer) => Ok(Some((place, answer))),
+        match transact_surely(&self.connection, Again::Yes, txn).await {
+            Ok(answer) => {
+                if answer.unsure {
+                    place.unsure();
+                }
+                Ok(Some((place, answer.value)))
+            }
             Err(Failure::LeaseGone) => {
-                place.give_up();
+                // Whatever is on its way names that lease, too.
+                place.forget();
                 self.lose(session);
                 Ok(None)
             }
+            // A refusal leaves nothing behind.
+            Err(Failure::Other(error)) if error.is_refused() && place.is_unsure() => Err(in_doubt(error)),
             Err(Failure::Other(error)) => {
                 if error.is_refused() {
                     place.give_up();
@@ -132,6 +145,17 @@ impl Shared {
                 Err(error)
             }
         }
+    }
+
+    /// Whoever was not granted leaves nothing behind, and nothing on its way.
+    async fn leave_nothing(&self, place: Place, spot: &Spot<'_>) -> Result<()> {
+        if place.is_unsure() {
+            drop(place);
+            self.release(spot.key, spot.line).await.map_err(in_doubt)?;
+        } else {
+            place.give_up();
+        }
+        Ok(())
     }
 
     /// A place was refused: because it is there already, with this create revision, or because the session is not what
@@ -210,7 +234,7 @@ fn behind(own: i64, ahead: Option<KeyValue>) -> Turn {
     ahead.map_or(Turn::First(own), |ahead| Turn::Behind(own, ahead))
 }
 
-/// `None`: something was heard of it meanwhile, which only waiters listen for.
+/// `None`: its end was heard of meanwhile, or somebody else's that it waited for.
 fn granted(
     place: &mut Place,
     claim: &Claim,

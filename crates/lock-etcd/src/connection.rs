@@ -50,6 +50,8 @@ pub(crate) struct Link {
 pub(crate) struct Answer<T> {
     pub(crate) sent: Instant,
     pub(crate) value: T,
+    /// An earlier copy, sent to another member, was not answered: it may land yet, at any time.
+    pub(crate) unsure: bool,
 }
 
 /// May a request whose answer was lost be sent again?
@@ -121,7 +123,7 @@ impl Connection {
         let mut tries = self.tries(again);
         loop {
             match self.ask_once(&request).await {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => return Ok(Answer { unsure: tries.unsure, ..answer }),
                 Err(verdict) => tries.after(verdict).await?,
             }
         }
@@ -140,7 +142,7 @@ impl Connection {
         let link = self.link().await?;
         let sent = self.clock.now();
         let value = self.bounded(&link, request(Arc::clone(&link))).await?;
-        Ok(Answer { sent, value })
+        Ok(Answer { sent, value, unsure: false })
     }
 
     /// Waits no longer than a request may take, and leaves a member that does not answer.

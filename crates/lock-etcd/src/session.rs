@@ -14,7 +14,7 @@ use etcd_client::{
 };
 use lock_core::{Error, ErrorKind, Instant, Result, TokenBase};
 
-use crate::connection::{Again, Connection};
+use crate::connection::{Again, Answer, Connection};
 use crate::error::{Failure, Verdict, broken, nonsense, not_done};
 use crate::keys::Keys;
 use crate::requests::{found, get_key};
@@ -281,11 +281,20 @@ impl Session {
 }
 
 pub(crate) async fn transact(connection: &Connection, again: Again, txn: Txn) -> Result<TxnResponse, Failure> {
+    Ok(transact_surely(connection, again, txn).await?.value)
+}
+
+/// The same, for who has to know whether an earlier copy may land yet.
+pub(crate) async fn transact_surely(
+    connection: &Connection,
+    again: Again,
+    txn: Txn,
+) -> Result<Answer<TxnResponse>, Failure> {
     let asking = connection.ask(again, |link| {
         let (mut kv, txn) = (link.kv.clone(), txn.clone());
         async move { kv.txn(txn).await }
     });
-    Ok(asking.await?.value)
+    asking.await
 }
 
 fn seconds_of(ttl: i64) -> Duration {
