@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use etcd_client::{KeyValue, Txn, TxnResponse};
-use lock_core::{Claim, Grant, Instant, Result};
+use lock_core::{Claim, Error, Grant, Instant, Result};
 
 use crate::Shared;
 use crate::connection::Again;
 use crate::error::{Failure, in_doubt, nonsense, stray};
 use crate::ledger::{Entry, Place};
 use crate::requests::{Spot, found, join, look, revision, take, text};
-use crate::session::{Session, transact, transact_surely};
+use crate::session::{Session, epoch_of, transact, transact_surely};
 
 /// Where a claim stands.
 enum Turn {
@@ -42,7 +42,7 @@ impl Shared {
                 return Ok(grant);
             }
             let found = found(&answer)?;
-            let [_, first, own] = found.as_slice() else { return Err(nonsense()) };
+            let [_, _, own, first] = found.as_slice() else { return Err(nonsense()) };
             let first = first.first();
             if let Some(own) = own.first() {
                 // Of an earlier request: it holds if it is the first.
@@ -52,7 +52,7 @@ impl Shared {
                 place.waits(own.create_revision());
                 return Ok(None);
             }
-            if !session.saw_beacon(&answer)? {
+            if !session.saw_epochs(&[epoch_of(&key)], &answer)? {
                 self.lose(&session);
             }
             self.leave_nothing(place, &spot).await?;
@@ -75,7 +75,7 @@ impl Shared {
             };
             let mut turn = match answer.succeeded() {
                 true => joined(&spot, &answer)?,
-                false => match self.was_there(&session, &answer)? {
+                false => match self.was_there(&spot, &session, &answer)? {
                     Some(revision) => self.turn(&spot, revision, &session).await?,
                     None => Turn::Gone,
                 },
@@ -136,11 +136,13 @@ impl Shared {
                 self.lose(session);
                 Ok(None)
             }
-            // A refusal leaves nothing behind.
-            Err(Failure::Other(error)) if error.is_refused() && place.is_unsure() => Err(in_doubt(error)),
-            Err(Failure::Other(error)) => {
+            Err(failure) => {
+                let error = Error::from(failure);
                 if error.is_refused() {
+                    // A refusal leaves nothing behind, and nothing on its way.
+                    let unsure = place.is_unsure();
                     place.give_up();
+                    return Err(if unsure { in_doubt(error) } else { error });
                 }
                 Err(error)
             }
@@ -160,11 +162,11 @@ impl Shared {
 
     /// A place was refused: because it is there already, with this create revision, or because the session is not what
     /// we took it for.
-    fn was_there(&self, session: &Session, answer: &TxnResponse) -> Result<Option<i64>> {
-        if !session.saw_beacon(answer)? {
+    fn was_there(&self, spot: &Spot<'_>, session: &Session, answer: &TxnResponse) -> Result<Option<i64>> {
+        if !session.saw_epochs(&[epoch_of(spot.key)], answer)? {
             self.lose(session);
         }
-        let own = found(answer)?.into_iter().nth(1).ok_or_else(nonsense)?;
+        let own = found(answer)?.into_iter().nth(2).ok_or_else(nonsense)?;
         Ok(own.first().map(KeyValue::create_revision))
     }
 

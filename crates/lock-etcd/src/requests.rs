@@ -7,7 +7,7 @@ use lock_core::Result;
 
 use crate::error::nonsense;
 use crate::keys::end_of;
-use crate::session::Session;
+use crate::session::{Session, epoch_of};
 
 /// A claim, as requests name it.
 pub(crate) struct Spot<'a> {
@@ -17,25 +17,26 @@ pub(crate) struct Spot<'a> {
     pub(crate) owner: &'a str,
 }
 
-/// Puts the key if the line is empty. Else: the beacon, the first in line, the own key.
+/// Puts the key if the line is empty. Else: the beacon, the epoch, the own key, the first in line.
 pub(crate) fn take(spot: &Spot<'_>, session: &Session) -> Txn {
     let empty = Compare::create_revision(spot.line, CompareOp::Equal, 0).with_range(end_of(spot.line));
-    Txn::new().when([session.is_present(), empty]).and_then([session.put(spot.key, spot.owner)]).or_else([
-        get_key(&session.beacon),
-        first(spot.line),
-        get_key(spot.key),
-    ])
+    let epoch = epoch_of(spot.key);
+    Txn::new()
+        .when([session.is_there(), session.is_present(epoch), empty])
+        .and_then([session.put(spot.key, spot.owner)])
+        .or_else([get_key(&session.beacon), get_key(&session.epoch_key(epoch)), get_key(spot.key), first(spot.line)])
 }
 
 /// Puts the key at the end of the line, and answers the last two in line: itself and who is ahead. Else: the beacon,
-/// the own key.
+/// the epoch, the own key.
 pub(crate) fn join(spot: &Spot<'_>, session: &Session) -> Txn {
     let last_two = GetOptions::new().with_range(end_of(spot.line)).with_keys_only().with_limit(2);
     let last_two = last_two.with_sort(SortTarget::Create, SortOrder::Descend);
+    let (epoch, is_new) = (epoch_of(spot.key), Compare::create_revision(spot.key, CompareOp::Equal, 0));
     Txn::new()
-        .when([session.is_present(), Compare::create_revision(spot.key, CompareOp::Equal, 0)])
+        .when([session.is_there(), session.is_present(epoch), is_new])
         .and_then([session.put(spot.key, spot.owner), TxnOp::get(spot.line, Some(last_two))])
-        .or_else([get_key(&session.beacon), get_key(spot.key)])
+        .or_else([get_key(&session.beacon), get_key(&session.epoch_key(epoch)), get_key(spot.key)])
 }
 
 /// If the key is what it was and hangs on the lease: the two ahead of it, the nearest first. A member may answer by
@@ -52,14 +53,19 @@ pub(crate) fn look(spot: &Spot<'_>, revision: i64, session: &Session, by_itself:
         .and_then([TxnOp::get(spot.line, Some(ahead))])
 }
 
-/// Deletes keys and answers who was first in their lines before, and raises the session's epoch in the same step. If
-/// the epoch is another one, it answers the beacon, and has not deleted. So should it land late it does nothing.
-pub(crate) fn leave(some: &[(String, String)], session: &Session, epoch: u64) -> Txn {
-    let raised = session.put(&session.beacon, &(epoch + 1).to_string());
+/// Deletes keys and answers who was first in their lines before, and begins their next epochs in the same step. If
+/// one of these is not the present one, it answers the beacon and them, and has not deleted. So it does nothing should
+/// it land late.
+pub(crate) fn leave(some: &[(String, String)], session: &Session, epochs: &[usize]) -> Txn {
+    let begun = epochs.iter().map(|number| session.put(&session.epoch_key(*number), ""));
     let looks = some.iter().map(|(_, line)| first(line));
     let deletions = some.iter().map(|(key, _)| TxnOp::delete(key.as_str(), None));
-    let all = [raised].into_iter().chain(looks).chain(deletions);
-    Txn::new().when([session.is_at(epoch)]).and_then(all.collect::<Vec<_>>()).or_else([get_key(&session.beacon)])
+    let are_present = epochs.iter().map(|number| session.is_present(*number));
+    let known = epochs.iter().map(|number| get_key(&session.epoch_key(*number)));
+    Txn::new()
+        .when([session.is_there()].into_iter().chain(are_present).collect::<Vec<_>>())
+        .and_then(begun.chain(looks).chain(deletions).collect::<Vec<_>>())
+        .or_else([get_key(&session.beacon)].into_iter().chain(known).collect::<Vec<_>>())
 }
 
 /// The first in each line, and then each key.

@@ -3,14 +3,18 @@
 //! The store answers a keep-alive from memory, and was seen to do so for seconds after the lease had gone. So it counts
 //! only when a write that demands the beacon, which hangs on the lease, was committed after it, under the same leader.
 //!
-//! The beacon's value is a number, the *epoch*. Every request that puts a key demands the present one. To raise it
-//! makes void whatever is still on its way.
+//! Beside the beacon are keys that stand for *epochs*, each for some of the claims. Every request that puts a key demands
+//! that its epoch is the present one. To begin the next makes void whatever is still on its way for these claims. They
+//! are many, so that claims which are undone all the time keep nobody else from the store. Renewals put nothing, and
+//! demand the beacon alone.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{
-    Compare, CompareOp, Error as EtcdError, LeaseKeepAliveStream, LeaseKeeper, PutOptions, Txn, TxnOp, TxnResponse,
+    Compare, CompareOp, Error as EtcdError, KeyValue, LeaseKeepAliveStream, LeaseKeeper, PutOptions, Txn, TxnOp,
+    TxnResponse,
 };
 use lock_core::{Error, ErrorKind, Instant, Result, TokenBase};
 
@@ -20,6 +24,9 @@ use crate::keys::Keys;
 use crate::requests::{found, get_key};
 use crate::tokens;
 use crate::undo::Undoing;
+
+/// How many epochs a session has.
+const EPOCHS: usize = 64;
 
 /// So often is a renewal repeated whose answers come from two leaders.
 const TRIES: usize = 3;
@@ -38,7 +45,8 @@ struct State {
     since: Instant,
     /// As granted with it.
     ttl: Duration,
-    epoch: u64,
+    /// When each began: the modification revisions of their keys. Zero: there is none yet.
+    epochs: [i64; EPOCHS],
     lost: bool,
     used: Instant,
 }
@@ -54,7 +62,7 @@ struct Stream {
 enum Confirmed {
     /// The lease lives, and these keys have these create revisions, if they are there.
     Yes(Vec<Option<i64>>),
-    /// It does not count: ask again.
+    /// Another leader did it: ask again.
     Again,
     /// There is no beacon any more.
     Gone,
@@ -78,7 +86,7 @@ impl Session {
             let txn = Txn::new()
                 .when([Compare::create_revision(beacon.as_str(), CompareOp::Equal, 0)])
                 .and_then([
-                    TxnOp::put(beacon.as_str(), "0", Some(PutOptions::new().with_lease(lease))),
+                    TxnOp::put(beacon.as_str(), "", Some(PutOptions::new().with_lease(lease))),
                     TxnOp::txn(tokens::make(keys)),
                 ])
                 .or_else([get_key(&keys.tokens())]);
@@ -90,7 +98,7 @@ impl Session {
 
     /// A session whose lease was asked for at `since`.
     pub(crate) fn new(lease: i64, beacon: String, since: Instant, ttl: Duration, base: TokenBase) -> Self {
-        let state = Mutex::new(State { since, ttl, epoch: 0, lost: false, used: since });
+        let state = Mutex::new(State { since, ttl, epochs: [0; EPOCHS], lost: false, used: since });
         Self { lease, beacon, base, state, stream: tokio::sync::Mutex::default(), undoing: Undoing::default() }
     }
 
@@ -125,14 +133,11 @@ impl Session {
         self.state().used = now;
     }
 
-    pub(crate) fn epoch(&self) -> u64 {
-        self.state().epoch
-    }
-
-    /// The store has this epoch. It never goes back.
-    pub(crate) fn saw_epoch(&self, epoch: u64) {
+    /// An epoch began at this revision. Zero: somebody has deleted its key.
+    pub(crate) fn saw_epoch(&self, number: usize, began: i64) {
         let mut state = self.state();
-        state.epoch = state.epoch.max(epoch);
+        let known = &mut state.epochs[number];
+        *known = if began == 0 { 0 } else { began.max(*known) };
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -143,14 +148,19 @@ impl Session {
         self.state().lost = true;
     }
 
-    /// The condition under which a key may be put.
-    pub(crate) fn is_present(&self) -> Compare {
-        self.is_at(self.epoch())
+    /// The lease is there, as far as the beacon shows it.
+    pub(crate) fn is_there(&self) -> Compare {
+        Compare::create_revision(self.beacon.as_str(), CompareOp::Greater, 0)
     }
 
-    /// The same at an epoch that was read before.
-    pub(crate) fn is_at(&self, epoch: u64) -> Compare {
-        Compare::value(self.beacon.as_str(), CompareOp::Equal, epoch.to_string())
+    /// This epoch is still the present one. With [`Session::is_there`] it is the condition under which a key may be put.
+    pub(crate) fn is_present(&self, number: usize) -> Compare {
+        Compare::mod_revision(self.epoch_key(number), CompareOp::Equal, self.state().epochs[number])
+    }
+
+    /// The key that stands for this epoch.
+    pub(crate) fn epoch_key(&self, number: usize) -> String {
+        format!("{}/{number}", self.beacon)
     }
 
     /// Hangs a key on the lease.
@@ -249,16 +259,10 @@ impl Session {
     async fn confirm(&self, connection: &Connection, term: u64, keys: &[String]) -> Result<Confirmed> {
         let write = TxnOp::delete(format!("{}/", self.beacon), None);
         let looks = keys.iter().map(|key| get_key(key));
-        let txn = Txn::new()
-            .when([self.is_present()])
-            .and_then([write].into_iter().chain(looks).collect::<Vec<_>>())
-            .or_else([get_key(&self.beacon)]);
-        let answer = match transact(connection, Again::Yes, txn).await {
-            Ok(answer) => answer,
-            Err(failure) => return Err(failure.into()),
-        };
+        let txn = Txn::new().when([self.is_there()]).and_then([write].into_iter().chain(looks).collect::<Vec<_>>());
+        let answer = transact(connection, Again::Yes, txn).await?;
         if !answer.succeeded() {
-            return Ok(if self.saw_beacon(&answer)? { Confirmed::Again } else { Confirmed::Gone });
+            return Ok(Confirmed::Gone);
         }
         if answer.header().ok_or_else(nonsense)?.raft_term() != term {
             return Ok(Confirmed::Again);
@@ -270,13 +274,15 @@ impl Session {
         Ok(Confirmed::Yes(found.iter().map(|found| found.first().map(|key| key.create_revision())).collect()))
     }
 
-    /// Reads the epoch from an answer whose first key is the beacon. False: there is none.
-    pub(crate) fn saw_beacon(&self, answer: &TxnResponse) -> Result<bool> {
+    /// Reads these epochs from an answer whose first keys are the beacon and theirs. False: there is no beacon.
+    pub(crate) fn saw_epochs(&self, numbers: &[usize], answer: &TxnResponse) -> Result<bool> {
         let found = found(answer)?;
-        let Some(beacon) = found.first().and_then(|found| found.first()) else { return Ok(false) };
-        let epoch = beacon.value_str().ok().and_then(|epoch| epoch.parse().ok()).ok_or_else(nonsense)?;
-        self.saw_epoch(epoch);
-        Ok(true)
+        let (beacon, epochs) =
+            found.split_first().filter(|(_, rest)| rest.len() >= numbers.len()).ok_or_else(nonsense)?;
+        for (number, epoch) in numbers.iter().zip(epochs) {
+            self.saw_epoch(*number, epoch.first().map_or(0, KeyValue::mod_revision));
+        }
+        Ok(!beacon.is_empty())
     }
 }
 
@@ -295,6 +301,13 @@ pub(crate) async fn transact_surely(
         async move { kv.txn(txn).await }
     });
     asking.await
+}
+
+/// The epoch of the claim with this key.
+pub(crate) fn epoch_of(key: &str) -> usize {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    (hasher.finish() % EPOCHS as u64) as usize
 }
 
 fn seconds_of(ttl: i64) -> Duration {

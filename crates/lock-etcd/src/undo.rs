@@ -1,7 +1,7 @@
 //! The undoing of claims of which nobody knows what the store has of them.
 //!
-//! Each raises the session's epoch, so that two at once would only be in each other's way. So there is one request at a
-//! time, for all that wait for it.
+//! Each begins its claim's next epoch. Two at once could be in each other's way, and many would be many requests. So
+//! there is one at a time, for all that wait for it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,11 +11,11 @@ use lock_core::{Error, Result, Unlocked};
 
 use crate::connection::{Again, Connection};
 use crate::error::nonsense;
-use crate::requests::{deletions, found, leave, removal, who_is_there};
-use crate::session::{Session, transact};
+use crate::requests::{deletions, found, leave, removal, revision, who_is_there};
+use crate::session::{Session, epoch_of, transact};
 
-/// A transaction may have 128 operations; each claim takes two, and the epoch one.
-const AT_ONCE: usize = 60;
+/// A transaction may have 128 operations; each claim takes three.
+const AT_ONCE: usize = 42;
 
 /// What is to be undone in one session.
 #[derive(Default)]
@@ -81,14 +81,17 @@ pub(crate) async fn undo_all(
     mut session: Option<&Session>,
 ) -> Result<Vec<Unlocked>> {
     while let Some(open) = session {
-        let epoch = open.epoch();
-        let answer = transact(connection, Again::No, leave(some, open, epoch)).await.map_err(Error::from)?;
+        let mut epochs: Vec<_> = some.iter().map(|(key, _)| epoch_of(key)).collect();
+        epochs.sort_unstable();
+        epochs.dedup();
+        let answer = transact(connection, Again::No, leave(some, open, &epochs)).await.map_err(Error::from)?;
         if answer.succeeded() {
-            open.saw_epoch(epoch + 1);
+            let began = revision(&answer)?;
+            epochs.iter().for_each(|number| open.saw_epoch(*number, began));
             return undone(some, &found(&answer)?, &deletions(&answer));
         }
         // An earlier answer was lost. Or there is no beacon: then nothing is done any more that is still on its way.
-        session = open.saw_beacon(&answer)?.then_some(open);
+        session = open.saw_epochs(&epochs, &answer)?.then_some(open);
     }
     // By what was found, so that it deletes nothing that comes later, should it land late.
     let answer = transact(connection, Again::Yes, who_is_there(some)).await.map_err(Error::from)?;
