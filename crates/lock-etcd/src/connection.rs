@@ -1,11 +1,12 @@
 //! The connection: to one member at a time, shared by all requests, each bounded in time. When a member does not
 //! answer, the next one is asked.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions, Error as EtcdError, KvClient, LeaseClient, MaintenanceClient, WatchClient};
-use lock_core::{Clock, Error, Instant};
+use lock_core::{Clock, Error};
 use tokio::sync::watch;
 
 use crate::error::{Failure, Verdict, in_doubt, judge, no_answer, not_done};
@@ -44,11 +45,13 @@ pub(crate) struct Link {
     pub(crate) lease: LeaseClient,
     pub(crate) watch: WatchClient,
     pub(crate) maintenance: MaintenanceClient,
+    /// Keep-alives after the first of a stream are not answered soon: etcd's grpc-proxy is between, which answers them
+    /// once in a third of the lease.
+    pub(crate) proxied: AtomicBool,
 }
 
-/// What a request was answered, and when it was sent.
+/// What a request was answered.
 pub(crate) struct Answer<T> {
-    pub(crate) sent: Instant,
     pub(crate) value: T,
     /// An earlier copy, sent to another member, was not answered: it may land yet, at any time.
     pub(crate) unsure: bool,
@@ -76,6 +79,7 @@ impl Tries {
     pub(crate) async fn after(&mut self, verdict: Verdict) -> Result<(), Failure> {
         self.left -= 1;
         let (error, elects) = match verdict {
+            Verdict::Answered(Failure::LeaseExists { .. }) => return Err(Failure::LeaseExists { ours: self.unsure }),
             Verdict::Answered(failure) if !self.unsure => return Err(failure),
             Verdict::Answered(failure) => return Err(Failure::Other(in_doubt(failure.into()))),
             Verdict::NotDone(error) => (error, false),
@@ -123,7 +127,7 @@ impl Connection {
         let mut tries = self.tries(again);
         loop {
             match self.ask_once(&request).await {
-                Ok(answer) => return Ok(Answer { unsure: tries.unsure, ..answer }),
+                Ok(value) => return Ok(Answer { value, unsure: tries.unsure }),
                 Err(verdict) => tries.after(verdict).await?,
             }
         }
@@ -134,15 +138,13 @@ impl Connection {
         Tries { again, endpoints: left, left, late, unsure: false }
     }
 
-    async fn ask_once<T, F, Asking>(&self, request: &F) -> Result<Answer<T>, Verdict>
+    async fn ask_once<T, F, Asking>(&self, request: &F) -> Result<T, Verdict>
     where
         F: Fn(Arc<Link>) -> Asking,
         Asking: Future<Output = Result<T, EtcdError>>,
     {
         let link = self.link().await?;
-        let sent = self.clock.now();
-        let value = self.bounded(&link, request(Arc::clone(&link))).await?;
-        Ok(Answer { sent, value, unsure: false })
+        self.bounded(&link, request(Arc::clone(&link))).await
     }
 
     /// Waits no longer than a request may take, and leaves a member that does not answer.
@@ -193,6 +195,7 @@ impl Connection {
             lease: client.lease_client(),
             watch: client.watch_client(),
             maintenance: client.maintenance_client(),
+            proxied: AtomicBool::new(false),
         });
         state.link = Some(Arc::clone(&link));
         self.present.send_replace(number);

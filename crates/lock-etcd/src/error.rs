@@ -11,6 +11,8 @@ use tonic::{Code, ConnectError, Status};
 pub(crate) enum Failure {
     /// The lease that it names is over. Nothing was done.
     LeaseGone,
+    /// There is a lease of this number. Is it of an earlier copy of this request?
+    LeaseExists { ours: bool },
     /// Anything else.
     Other(Error),
 }
@@ -19,6 +21,7 @@ impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::LeaseGone => Error::new(ErrorKind::Unavailable, "the lease ended in between; try again"),
+            Failure::LeaseExists { .. } => Error::new(ErrorKind::Unavailable, "the lease has another owner; try again"),
             Failure::Other(error) => error,
         }
     }
@@ -70,6 +73,9 @@ fn of_answer(code: Code, said: String, error: EtcdError) -> Verdict {
     let says = |words: &str| said.contains(words);
     let (kind, wrong) = match code {
         Code::NotFound if says("lease not found") => return Verdict::Answered(Failure::LeaseGone),
+        Code::FailedPrecondition if says("lease already exists") => {
+            return Verdict::Answered(Failure::LeaseExists { ours: false });
+        }
         Code::Unavailable if says("no leader") => {
             let wrong = "the cluster has no leader; look whether a majority of its members runs";
             return Verdict::NoLeader(answered(Unavailable, wrong).with_source(error));

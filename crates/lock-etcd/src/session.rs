@@ -2,6 +2,8 @@
 //!
 //! The store answers a keep-alive from memory, and was seen to do so for seconds after the lease had gone. So it counts
 //! only when a write that demands the beacon, which hangs on the lease, was committed after it, under the same leader.
+//! Behind etcd's grpc-proxy only the first keep-alive of a stream is answered soon, and the client library swallows that
+//! answer. There each renewal opens a stream, and asks afterwards what is left of the lease, which then is what counts.
 //!
 //! Beside the beacon are keys that stand for *epochs*, each for some of the claims. Every request that puts a key demands
 //! that its epoch is the present one. To begin the next makes void whatever is still on its way for these claims. They
@@ -9,16 +11,17 @@
 //! demand the beacon alone.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{
-    Compare, CompareOp, Error as EtcdError, KeyValue, LeaseKeepAliveStream, LeaseKeeper, PutOptions, Txn, TxnOp,
-    TxnResponse,
+    Compare, CompareOp, Error as EtcdError, KeyValue, LeaseGrantOptions, LeaseKeepAliveStream, LeaseKeeper, PutOptions,
+    Txn, TxnOp, TxnResponse,
 };
 use lock_core::{Error, ErrorKind, Instant, Result, TokenBase};
 
-use crate::connection::{Again, Answer, Connection};
+use crate::connection::{Again, Answer, Connection, Link};
 use crate::error::{Failure, Verdict, broken, nonsense, not_done};
 use crate::keys::Keys;
 use crate::requests::{found, get_key};
@@ -75,12 +78,7 @@ impl Session {
     /// None of them is about a claim: nothing was done for any.
     pub(crate) async fn open(connection: &Connection, keys: &Keys, seconds: i64) -> Result<Self> {
         let opening = async {
-            let granted = connection.ask(Again::Yes, |link| {
-                let mut lease = link.lease.clone();
-                async move { lease.grant(seconds, None).await }
-            });
-            let granted = granted.await?;
-            let lease = granted.value.id();
+            let (lease, since, ttl) = grant(connection, seconds).await?;
             let beacon = keys.beacon(lease);
             // Only where there is none, so that it does no harm should it come twice.
             let txn = Txn::new()
@@ -91,7 +89,7 @@ impl Session {
                 ])
                 .or_else([get_key(&keys.tokens())]);
             let base = tokens::read(&transact(connection, Again::Yes, txn).await?).map_err(Failure::Other)?;
-            Ok::<_, Failure>(Self::new(lease, beacon, granted.sent, seconds_of(granted.value.ttl()), base))
+            Ok::<_, Failure>(Self::new(lease, beacon, since, ttl, base))
         };
         opening.await.map_err(|failure| not_done(failure.into()))
     }
@@ -231,7 +229,9 @@ impl Session {
             Ok(Stream { link: link.number, keeper, answers })
         };
         // Taken out: an answer that is late must not count for the next question.
-        let mut open = match stream.take().filter(|stream| stream.link == link.number) {
+        let kept = stream.take().filter(|stream| stream.link == link.number);
+        let is_new = kept.is_none();
+        let mut open = match kept {
             Some(stream) => stream,
             None => match connection.bounded(&link, async { Ok(opening.await) }).await? {
                 Ok(stream) => stream,
@@ -239,12 +239,27 @@ impl Session {
                 Err(error) => return connection.bounded(&link, async { Err(error) }).await,
             },
         };
+        if link.proxied.load(Relaxed) {
+            return self.time_to_live(connection, &link).await;
+        }
         let sent = connection.clock.now();
         let asking = async {
             open.keeper.keep_alive().await?;
             open.answers.message().await
         };
-        let answer = connection.bounded(&link, asking).await?;
+        // A proxy answers the second one a third of the lease later: would that be too late?
+        let soon = connection.timeout / 2;
+        let answer = if is_new && self.ttl() / 3 > soon {
+            match tokio::time::timeout(soon, connection.bounded(&link, asking)).await {
+                Ok(answer) => answer?,
+                Err(_) => {
+                    link.proxied.store(true, Relaxed);
+                    return self.time_to_live(connection, &link).await;
+                }
+            }
+        } else {
+            connection.bounded(&link, asking).await?
+        };
         let Some(answer) = answer else {
             connection.leave(link.number);
             return Err(Verdict::Unknown(broken(&link.endpoint)));
@@ -252,6 +267,18 @@ impl Session {
         *stream = Some(open);
         let term = answer.header().map_or(0, |header| header.raft_term());
         Ok((answer.ttl() > 0).then(|| (sent, seconds_of(answer.ttl()), term)))
+    }
+
+    /// What is left of the lease, after a keep-alive whose answer said nothing. It is rounded down.
+    async fn time_to_live(
+        &self,
+        connection: &Connection,
+        link: &Link,
+    ) -> Result<Option<(Instant, Duration, u64)>, Verdict> {
+        let (mut leases, sent) = (link.lease.clone(), connection.clock.now());
+        let answer = connection.bounded(link, leases.time_to_live(self.lease, None)).await?;
+        let term = answer.header().map_or(0, |header| header.raft_term());
+        Ok((answer.ttl() >= 0).then(|| (sent, seconds_of(answer.ttl()), term)))
     }
 
     /// The write that proves it. It deletes what is not there: that is committed like any other, also when the store is
@@ -283,6 +310,26 @@ impl Session {
             self.saw_epoch(*number, epoch.first().map_or(0, KeyValue::mod_revision));
         }
         Ok(!beacon.is_empty())
+    }
+}
+
+/// Takes a lease of so many seconds: its number, since when it runs at the earliest, and its time. The number is ours, so
+/// that a request that is repeated takes no second one.
+async fn grant(connection: &Connection, seconds: i64) -> Result<(i64, Instant, Duration), Failure> {
+    loop {
+        let number = rand::random_range(1..i64::MAX);
+        let began = connection.clock.now();
+        let granted = connection.ask(Again::Yes, |link| {
+            let (mut lease, options) = (link.lease.clone(), LeaseGrantOptions::new().with_id(number));
+            async move { lease.grant(seconds, Some(options)).await }
+        });
+        match granted.await {
+            Ok(granted) => return Ok((number, began, seconds_of(granted.value.ttl()))),
+            // As long as was asked for, at least.
+            Err(Failure::LeaseExists { ours: true }) => return Ok((number, began, seconds_of(seconds))),
+            Err(Failure::LeaseExists { ours: false }) => {}
+            Err(failure) => return Err(failure),
+        }
     }
 }
 

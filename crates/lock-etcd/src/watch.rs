@@ -114,9 +114,8 @@ impl Shared {
     async fn gone(&self, some: &[Entry]) -> Result<Vec<Entry>> {
         let looks: Vec<_> = some.iter().map(|entry| get_key(&entry.key)).collect();
         let answer = transact(&self.connection, Again::Yes, Txn::new().and_then(looks)).await?;
-        let is_there = |found: &[KeyValue], entry: &Entry| {
-            found.first().is_some_and(|key| key.create_revision() == entry.created)
-        };
+        let is_there =
+            |found: &[KeyValue], entry: &Entry| found.first().is_some_and(|key| key.create_revision() == entry.created);
         let found = some.iter().zip(found(&answer)?);
         Ok(found.filter(|(entry, found)| !is_there(found, entry)).map(|(entry, _)| entry.clone()).collect())
     }

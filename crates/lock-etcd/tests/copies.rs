@@ -66,6 +66,24 @@ impl Stuck {
     }
 }
 
+/// The first member's answers are lost: each of its requests is done twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_is_asked_for_twice_is_one() {
+    let cluster = EtcdCluster::start(3);
+    let members: Vec<_> = cluster.addresses().iter().map(ToString::to_string).collect();
+    let proxy = Proxy::new(cluster.addresses()[0]);
+    let url = format!("etcd://{},{},{}", proxy.address(), members[1], members[2]);
+    let lock = EtcdOptions::new(&url).unwrap().timeout(TIMEOUT).connect().await.unwrap();
+    let mut raw = Client::connect(members, None).await.unwrap();
+    // Nobody else asks in vain, which would take the client to another member.
+    until("a watch", async || cluster.requests(&["Watch"]) > 0).await;
+    proxy.hold_s2c();
+    let first = claim("x", "first");
+    until("a grant", async || lock.try_lock(&first).await.is_ok_and(|grant| grant.is_some())).await;
+    assert_eq!(cluster.requests(&["LeaseGrant"]), 2, "it is asked for twice");
+    assert_eq!(raw.leases().await.unwrap().leases().len(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_granted_and_released_is_not_taken_again() {
     let stuck = Stuck::new().await;

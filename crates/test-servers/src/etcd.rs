@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::Proxy;
 use crate::ports::free_port;
-use crate::process::{Disk, PATIENCE, Process};
+use crate::process::{Disk, PATIENCE, Process, on_free_port};
 use crate::tortured::{Store, apart};
 
 /// The `etcd` processes of one cluster. Dropping it kills them and removes their files.
@@ -29,6 +29,37 @@ struct Member {
     /// In front of the port for its peers.
     proxy: Proxy,
     process: Process,
+}
+
+/// etcd's own proxy, `etcd grpc-proxy`, in front of a cluster. Dropping it kills it.
+#[derive(Debug)]
+pub struct GrpcProxy {
+    _process: Process,
+    port: u16,
+}
+
+impl GrpcProxy {
+    /// In front of this cluster.
+    pub fn start(cluster: &EtcdCluster) -> Self {
+        let (port, process) = on_free_port("etcd grpc-proxy", |port| {
+            let address = format!("127.0.0.1:{port}");
+            let mut etcd = Command::new("etcd");
+            etcd.args(["grpc-proxy", "start", "--endpoints", &cluster.hosts()])
+                .args(["--listen-addr", &address, "--advertise-client-url", &address, "--data-dir"])
+                .arg(cluster.folder.path().join(format!("proxy-{port}")))
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+            let mut process = Process::spawn(&mut etcd, "etcd-server");
+            process.is_ready(|| get(port, "/health").is_ok_and(|answer| answer.contains("true"))).then_some(process)
+        });
+        Self { _process: process, port }
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        format!("etcd://127.0.0.1:{}", self.port)
+    }
 }
 
 /// Where a member listens.

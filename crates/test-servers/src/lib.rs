@@ -25,7 +25,7 @@ pub use certificates::{Authority, Certificate};
 pub use clock::ServerClock;
 pub use cluster::Cluster;
 pub use conformance_tests::Proxy;
-pub use etcd::EtcdCluster;
+pub use etcd::{EtcdCluster, GrpcProxy};
 pub use initial::kept_as;
 pub use mariadb::MariaDbServer;
 pub use pgbouncer::PgBouncer;
