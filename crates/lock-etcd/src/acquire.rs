@@ -11,6 +11,7 @@ use crate::error::{Failure, in_doubt, nonsense, stray};
 use crate::ledger::{Entry, Place};
 use crate::requests::{Spot, found, join, look, revision, take, text};
 use crate::session::{Session, epoch_of, transact, transact_surely};
+use crate::tokens::Base;
 
 /// Where a claim stands.
 enum Turn {
@@ -28,32 +29,31 @@ impl Shared {
         let spot = Spot { key: &key, line: &line, owner: claim.owner.as_str() };
         loop {
             let session = self.session(claim.lease).await?;
-            let sent = self.connection.clock.now();
+            let (sent, base) = (self.connection.clock.now(), self.tokens.present());
             let place = self.ledger.enter(&key, &line, &claim.owner, claim.lease, &session);
-            let Some((mut place, answer)) = self.ask_for(place, &session, take(&spot, &session)).await? else {
+            let Some((mut place, answer)) =
+                self.ask_for(place, &session, take(&spot, &session, &self.tokens, base)).await?
+            else {
                 continue;
             };
             if answer.succeeded() {
-                let grant = granted(&mut place, claim, &session, revision(&answer)?, sent)?;
+                let grant = granted(&mut place, claim, &session, base, revision(&answer)?, sent)?;
                 if grant.is_none() {
                     // Somebody has deleted it already.
                     self.leave_nothing(place, &spot).await?;
                 }
                 return Ok(grant);
             }
-            let found = found(&answer)?;
-            let [_, _, own, first] = found.as_slice() else { return Err(nonsense()) };
-            let first = first.first();
-            if let Some(own) = own.first() {
+            let (own, first) = self.refused(&spot, &session, &answer).await?;
+            if let Some(own) = own {
                 // Of an earlier request: it holds if it is the first.
+                let created = own.create_revision();
                 if first.is_some_and(|first| first.key() == own.key()) {
-                    return granted(&mut place, claim, &session, own.create_revision(), sent);
+                    let base = self.base_of(created, &mut None).await.map_err(in_doubt)?;
+                    return granted(&mut place, claim, &session, base, created, sent);
                 }
-                place.waits(own.create_revision());
+                place.waits(created);
                 return Ok(None);
-            }
-            if !session.saw_epochs(&[epoch_of(&key)], &answer)? {
-                self.lose(&session);
             }
             self.leave_nothing(place, &spot).await?;
             if let Some(first) = first {
@@ -68,15 +68,20 @@ impl Shared {
         loop {
             let session = self.session(claim.lease).await?;
             let place = self.ledger.enter(&key, &line, &claim.owner, claim.lease, &session);
-            let mut sent = self.connection.clock.now();
+            let (mut sent, mut base) = (self.connection.clock.now(), self.tokens.present());
             let mut ask = self.ledger.ask(&line);
-            let Some((mut place, answer)) = self.ask_for(place, &session, join(&spot, &session)).await? else {
+            let Some((mut place, answer)) =
+                self.ask_for(place, &session, join(&spot, &session, &self.tokens, base)).await?
+            else {
                 continue;
             };
             let mut turn = match answer.succeeded() {
                 true => joined(&spot, &answer)?,
-                false => match self.was_there(&spot, &session, &answer)? {
-                    Some(revision) => self.turn(&spot, revision, &session).await?,
+                false => match self.refused(&spot, &session, &answer).await?.0 {
+                    Some(own) => {
+                        base = self.base_of(own.create_revision(), &mut None).await.map_err(in_doubt)?;
+                        self.turn(&spot, own.create_revision(), &session).await?
+                    }
                     None => Turn::Gone,
                 },
             };
@@ -88,7 +93,7 @@ impl Shared {
                         if !session.is_fresh(HALF, self.connection.clock.now()) {
                             self.renew_session(&session, &[]).await.map_err(in_doubt)?;
                         }
-                        if let Some(grant) = granted(&mut place, claim, &session, revision, sent)? {
+                        if let Some(grant) = granted(&mut place, claim, &session, base, revision, sent)? {
                             return Ok(grant);
                         }
                         turn = self.turn(&spot, revision, &session).await?;
@@ -160,14 +165,22 @@ impl Shared {
         Ok(())
     }
 
-    /// A place was refused: because it is there already, with this create revision, or because the session is not what
-    /// we took it for.
-    fn was_there(&self, spot: &Spot<'_>, session: &Session, answer: &TxnResponse) -> Result<Option<i64>> {
+    /// A place was refused: because the own key is there already, or the session or the base of tokens is not what we
+    /// took it for. Answers the own key, and who is the first in line, if that was asked.
+    async fn refused(
+        &self,
+        spot: &Spot<'_>,
+        session: &Session,
+        answer: &TxnResponse,
+    ) -> Result<(Option<KeyValue>, Option<KeyValue>)> {
         if !session.saw_epochs(&[epoch_of(spot.key)], answer)? {
             self.lose(session);
         }
-        let own = found(answer)?.into_iter().nth(2).ok_or_else(nonsense)?;
-        Ok(own.first().map(KeyValue::create_revision))
+        let mut rest = found(answer)?.into_iter().skip(2).map(|found| found.into_iter().next());
+        let (base, own) = (rest.next().ok_or_else(nonsense)?, rest.next().ok_or_else(nonsense)?);
+        let settling = self.tokens.settle(&self.connection, base, revision(answer)?);
+        settling.await.map_err(in_doubt)?;
+        Ok((own, rest.next().flatten()))
     }
 
     /// Whose turn it is, by the leader's word. It also shows that the own key is there, on its lease.
@@ -241,10 +254,11 @@ fn granted(
     place: &mut Place,
     claim: &Claim,
     session: &Arc<Session>,
+    base: Base,
     revision: i64,
     sent: Instant,
 ) -> Result<Option<Grant>> {
-    let token = session.base.token(revision)?;
+    let token = base.token(revision)?;
     let valid_until = session.valid_until().min(sent + claim.lease);
     Ok(place.holds(revision, valid_until).then_some(Grant::new(token, valid_until)))
 }

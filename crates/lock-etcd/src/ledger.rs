@@ -429,7 +429,7 @@ impl Drop for Ask {
 
 #[cfg(test)]
 mod tests {
-    use lock_core::{SystemClock, TokenBase};
+    use lock_core::SystemClock;
 
     use super::*;
 
@@ -439,7 +439,7 @@ mod tests {
         let ledger = Arc::new(Ledger::new(Arc::new(SystemClock)));
         let mut losses = ledger.losses();
         let (owner, now, lease) = (OwnerId::from_store("a"), SystemClock.now(), Duration::from_secs(60));
-        let session = Arc::new(Session::new(1, "beacon".to_owned(), now, lease, TokenBase::made_at(lease, 1)));
+        let session = Arc::new(Session::new(1, "beacon".to_owned(), now, lease));
         ledger.enter("x/a", "x/", &owner, lease, &session).holds(7, now + lease);
         ledger.ended("x/a", 7);
         assert!(losses.try_recv().is_err());
@@ -452,7 +452,7 @@ mod tests {
     fn who_heard_of_its_own_end_looks_again() {
         let ledger = Arc::new(Ledger::new(Arc::new(SystemClock)));
         let (owner, now, lease) = (OwnerId::from_store("b"), SystemClock.now(), Duration::from_secs(60));
-        let session = Arc::new(Session::new(1, "beacon".to_owned(), now, lease, TokenBase::made_at(lease, 1)));
+        let session = Arc::new(Session::new(1, "beacon".to_owned(), now, lease));
         let mut place = ledger.enter("x/b", "x/", &owner, lease, &session);
         place.waits(7);
         let (a, c) = (entry("x/a", 5), entry("x/c", 5));
@@ -475,7 +475,7 @@ mod tests {
     fn a_late_deletion_ends_only_what_was_created_before_it() {
         let ledger = Arc::new(Ledger::new(Arc::new(SystemClock)));
         let (owner, now, lease) = (OwnerId::from_store("b"), SystemClock.now(), Duration::from_secs(60));
-        let session = Arc::new(Session::new(1, "beacon".to_owned(), now, lease, TokenBase::made_at(lease, 1)));
+        let session = Arc::new(Session::new(1, "beacon".to_owned(), now, lease));
         let mut losses = ledger.losses();
         let mut place = ledger.enter("x/b", "x/", &owner, lease, &session);
         let (ask, other) = (ledger.ask("x/"), ledger.ask("x/"));

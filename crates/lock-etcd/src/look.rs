@@ -11,6 +11,7 @@ use crate::connection::Again;
 use crate::keys::end_of;
 use crate::requests::{remove, text};
 use crate::session::transact;
+use crate::tokens::Base;
 
 /// How many keys are asked for at a time.
 const AT_ONCE: i64 = 1000;
@@ -18,10 +19,18 @@ const AT_ONCE: i64 = 1000;
 /// What is left of a lease that never ends: as good as endless.
 const ENDLESS: Duration = Duration::from_secs(10 * 365 * 86_400);
 
+/// What was asked for already.
+#[derive(Default)]
+struct Seen {
+    /// What is left of these leases.
+    leases: HashMap<i64, Duration>,
+    base: Option<Base>,
+}
+
 impl Shared {
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockStatus> {
         let line = self.line(name).await?;
-        self.status(name.clone(), &line, &mut HashMap::new()).await
+        self.status(name.clone(), &line, &mut Seen::default()).await
     }
 
     pub(crate) async fn list(&self, query: &ListQuery) -> Result<Page> {
@@ -29,10 +38,10 @@ impl Shared {
         lines.retain(|name, _| query.selects(name));
         let mut lines: Vec<_> = lines.into_iter().collect();
         let next = query.cut(&mut lines, |(name, _)| name);
-        let (mut locks, mut leases) = (Vec::new(), HashMap::new());
+        let (mut locks, mut seen) = (Vec::new(), Seen::default());
         for (name, mut line) in lines {
             line.sort_by_key(KeyValue::create_revision);
-            locks.push(self.status(name, &line, &mut leases).await?);
+            locks.push(self.status(name, &line, &mut seen).await?);
         }
         Ok(Page::new(locks, next))
     }
@@ -42,7 +51,7 @@ impl Shared {
         loop {
             let line = self.line(name).await?;
             let Some(first) = line.first() else { return Ok(None) };
-            let holder = self.holder(first, &mut HashMap::new()).await?;
+            let holder = self.holder(first, &mut Seen::default()).await?;
             let removed = transact(&self.connection, Again::No, remove(first.key(), first.create_revision()));
             if removed.await.map_err(Error::from)?.succeeded() {
                 return Ok(Some(holder));
@@ -90,26 +99,22 @@ impl Shared {
         Ok(asking.await?.value.take_kvs())
     }
 
-    async fn status(
-        &self,
-        name: LockName,
-        line: &[KeyValue],
-        leases: &mut HashMap<i64, Duration>,
-    ) -> Result<LockStatus> {
+    async fn status(&self, name: LockName, line: &[KeyValue], seen: &mut Seen) -> Result<LockStatus> {
         let (holder, waiters) = match line {
             [] => (None, &[][..]),
-            [first, waiters @ ..] => (Some(self.holder(first, leases).await?), waiters),
+            [first, waiters @ ..] => (Some(self.holder(first, seen).await?), waiters),
         };
         Ok(LockStatus::new(name, holder, waiters.iter().map(|key| self.owner(key))))
     }
 
-    async fn holder(&self, key: &KeyValue, leases: &mut HashMap<i64, Duration>) -> Result<Holder> {
-        let remaining = match leases.get(&key.lease()) {
+    async fn holder(&self, key: &KeyValue, seen: &mut Seen) -> Result<Holder> {
+        let remaining = match seen.leases.get(&key.lease()) {
             Some(remaining) => *remaining,
             None => self.remaining(key.lease()).await?,
         };
-        leases.insert(key.lease(), remaining);
-        let token = self.token_base_if_any().await?.token(key.create_revision())?;
+        seen.leases.insert(key.lease(), remaining);
+        let created = key.create_revision();
+        let token = self.base_of(created, &mut seen.base).await?.token(created)?;
         // The store keeps no times.
         Ok(Holder::new(self.owner(key), token, Duration::ZERO, remaining))
     }

@@ -8,6 +8,7 @@ use lock_core::Result;
 use crate::error::nonsense;
 use crate::keys::end_of;
 use crate::session::{Session, epoch_of};
+use crate::tokens::{Base, Tokens};
 
 /// A claim, as requests name it.
 pub(crate) struct Spot<'a> {
@@ -17,26 +18,36 @@ pub(crate) struct Spot<'a> {
     pub(crate) owner: &'a str,
 }
 
-/// Puts the key if the line is empty. Else: the beacon, the epoch, the own key, the first in line.
-pub(crate) fn take(spot: &Spot<'_>, session: &Session) -> Txn {
+/// Puts the key if the line is empty. Else what [`refused`] answers, and the first in line.
+pub(crate) fn take(spot: &Spot<'_>, session: &Session, tokens: &Tokens, base: Base) -> Txn {
     let empty = Compare::create_revision(spot.line, CompareOp::Equal, 0).with_range(end_of(spot.line));
-    let epoch = epoch_of(spot.key);
     Txn::new()
-        .when([session.is_there(), session.is_present(epoch), empty])
+        .when(may_put(spot, session, tokens, base, empty))
         .and_then([session.put(spot.key, spot.owner)])
-        .or_else([get_key(&session.beacon), get_key(&session.epoch_key(epoch)), get_key(spot.key), first(spot.line)])
+        .or_else(refused(spot, session, tokens).into_iter().chain([first(spot.line)]).collect::<Vec<_>>())
 }
 
-/// Puts the key at the end of the line, and answers the last two in line: itself and who is ahead. Else: the beacon,
-/// the epoch, the own key.
-pub(crate) fn join(spot: &Spot<'_>, session: &Session) -> Txn {
+/// Puts the key at the end of the line, and answers the last two in line: itself and who is ahead. Else what [`refused`]
+/// answers.
+pub(crate) fn join(spot: &Spot<'_>, session: &Session, tokens: &Tokens, base: Base) -> Txn {
     let last_two = GetOptions::new().with_range(end_of(spot.line)).with_keys_only().with_limit(2);
     let last_two = last_two.with_sort(SortTarget::Create, SortOrder::Descend);
-    let (epoch, is_new) = (epoch_of(spot.key), Compare::create_revision(spot.key, CompareOp::Equal, 0));
+    let is_new = Compare::create_revision(spot.key, CompareOp::Equal, 0);
     Txn::new()
-        .when([session.is_there(), session.is_present(epoch), is_new])
+        .when(may_put(spot, session, tokens, base, is_new))
         .and_then([session.put(spot.key, spot.owner), TxnOp::get(spot.line, Some(last_two))])
-        .or_else([get_key(&session.beacon), get_key(&session.epoch_key(epoch)), get_key(spot.key)])
+        .or_else(refused(spot, session, tokens))
+}
+
+/// What every request that puts a claim's key demands, and one thing more.
+fn may_put(spot: &Spot<'_>, session: &Session, tokens: &Tokens, base: Base, more: Compare) -> [Compare; 4] {
+    [session.is_there(), session.is_present(epoch_of(spot.key)), tokens.is_present(base), more]
+}
+
+/// What tells why it was refused: the beacon, the epoch, the base of tokens, the own key.
+fn refused(spot: &Spot<'_>, session: &Session, tokens: &Tokens) -> [TxnOp; 4] {
+    let epoch = session.epoch_key(epoch_of(spot.key));
+    [get_key(&session.beacon), get_key(&epoch), tokens.get(), get_key(spot.key)]
 }
 
 /// If the key is what it was and hangs on the lease: the two ahead of it, the nearest first. A member may answer by

@@ -19,13 +19,13 @@ use etcd_client::{
     Compare, CompareOp, Error as EtcdError, KeyValue, LeaseGrantOptions, LeaseKeepAliveStream, LeaseKeeper, PutOptions,
     Txn, TxnOp, TxnResponse,
 };
-use lock_core::{Error, ErrorKind, Instant, Result, TokenBase};
+use lock_core::{Error, ErrorKind, Instant, Result};
 
 use crate::connection::{Again, Answer, Connection, Link};
 use crate::error::{Failure, Verdict, broken, nonsense, not_done};
 use crate::keys::Keys;
-use crate::requests::{found, get_key};
-use crate::tokens;
+use crate::requests::{found, get_key, revision};
+use crate::tokens::{Tokens, last};
 use crate::undo::Undoing;
 
 /// How many epochs a session has.
@@ -37,7 +37,6 @@ const TRIES: usize = 3;
 pub(crate) struct Session {
     pub(crate) lease: i64,
     pub(crate) beacon: String,
-    pub(crate) base: TokenBase,
     state: Mutex<State>,
     stream: tokio::sync::Mutex<Option<Stream>>,
     pub(crate) undoing: Undoing,
@@ -76,28 +75,26 @@ impl Session {
     ///
     /// # Errors
     /// None of them is about a claim: nothing was done for any.
-    pub(crate) async fn open(connection: &Connection, keys: &Keys, seconds: i64) -> Result<Self> {
+    pub(crate) async fn open(connection: &Connection, keys: &Keys, tokens: &Tokens, seconds: i64) -> Result<Self> {
         let opening = async {
             let (lease, since, ttl) = grant(connection, seconds).await?;
             let beacon = keys.beacon(lease);
             // Only where there is none, so that it does no harm should it come twice.
             let txn = Txn::new()
                 .when([Compare::create_revision(beacon.as_str(), CompareOp::Equal, 0)])
-                .and_then([
-                    TxnOp::put(beacon.as_str(), "", Some(PutOptions::new().with_lease(lease))),
-                    TxnOp::txn(tokens::make(keys)),
-                ])
-                .or_else([get_key(&keys.tokens())]);
-            let base = tokens::read(&transact(connection, Again::Yes, txn).await?).map_err(Failure::Other)?;
-            Ok::<_, Failure>(Self::new(lease, beacon, since, ttl, base))
+                .and_then([TxnOp::put(beacon.as_str(), "", Some(PutOptions::new().with_lease(lease))), tokens.make()])
+                .or_else([tokens.get()]);
+            let answer = transact(connection, Again::Yes, txn).await?;
+            tokens.settle(connection, last(&answer), revision(&answer)?).await?;
+            Ok(Self::new(lease, beacon, since, ttl))
         };
-        opening.await.map_err(|failure| not_done(failure.into()))
+        opening.await.map_err(not_done)
     }
 
     /// A session whose lease was asked for at `since`.
-    pub(crate) fn new(lease: i64, beacon: String, since: Instant, ttl: Duration, base: TokenBase) -> Self {
+    pub(crate) fn new(lease: i64, beacon: String, since: Instant, ttl: Duration) -> Self {
         let state = Mutex::new(State { since, ttl, epochs: [0; EPOCHS], lost: false, used: since });
-        Self { lease, beacon, base, state, stream: tokio::sync::Mutex::default(), undoing: Undoing::default() }
+        Self { lease, beacon, state, stream: tokio::sync::Mutex::default(), undoing: Undoing::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

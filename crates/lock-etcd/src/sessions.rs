@@ -127,7 +127,7 @@ impl Shared {
         {
             return Ok(session);
         }
-        let session = Arc::new(Session::open(&self.connection, &self.keys, seconds).await?);
+        let session = Arc::new(Session::open(&self.connection, &self.keys, &self.tokens, seconds).await?);
         self.sessions.slots().entry(seconds).or_default().session = Some(Arc::clone(&session));
         self.sessions.opened.notify_one();
         Ok(session)

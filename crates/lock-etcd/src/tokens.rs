@@ -1,57 +1,195 @@
-//! From the cluster's revisions to tokens: a key that is made once for a prefix. Its value is the time of that, by the
-//! clock of the client that made it, for etcd tells no time; with its create revision that is the [`TokenBase`].
+//! From the cluster's revisions to tokens: a key of the prefix, the *base*, says how far tokens are above revisions. Its
+//! value less its create revision is that number. It is made at the first use of the prefix, with the time in
+//! microseconds by the clock of the client that makes it, for etcd tells no time.
+//!
+//! The base only rises. To raise it is to write a greater value, on condition that the key is as it was read. Every
+//! request that puts a claim's key demands that the base is the one that its client knows, by its modification
+//! revision. So a client with an old base is refused, reads it anew and repeats; and a claim's token is always counted
+//! from the base that was there when its key was created, however late it is granted.
+//!
+//! Somebody may delete the key. Then who needs it makes it anew, not lower than the one it knew; and a client that finds
+//! one that is lower than the one it knew, made by a newcomer whose clock is behind, raises it before it uses it.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use etcd_client::{Compare, CompareOp, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
-use lock_core::{Result, TokenBase};
+use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
+use lock_core::{Result, StoreToken, TokenBase};
 
 use crate::Shared;
-use crate::connection::Again;
+use crate::connection::{Again, Connection};
 use crate::error::nonsense;
 use crate::keys::Keys;
-use crate::requests::get_key;
+use crate::requests::{found, get_key, revision};
+use crate::session::transact;
 
-/// Makes the key if there is none, and answers it.
-pub(crate) fn make(keys: &Keys) -> Txn {
-    let key = keys.tokens();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros().to_string();
-    Txn::new()
-        .when([Compare::create_revision(key.as_str(), CompareOp::Equal, 0)])
-        .and_then([TxnOp::put(key.as_str(), now, None), get_key(&key)])
-        .or_else([get_key(&key)])
+/// A base that is made anew is so far above what is known, for the revisions that come before it is made.
+const AHEAD: i64 = 1_000_000;
+
+/// What the key said when it was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Base {
+    /// Its modification revision. Zero: there is none.
+    at: i64,
+    /// Its create revision.
+    made: i64,
+    /// How far tokens are above revisions.
+    above: i64,
 }
 
-/// What a transaction with [`make`] in it, or with a look at the key at its end, was answered.
-pub(crate) fn read(answer: &TxnResponse) -> Result<TokenBase> {
-    let mut last = None;
-    for response in answer.op_responses() {
-        match response {
-            TxnOpResponse::Get(mut get) => last = get.take_kvs().pop(),
-            TxnOpResponse::Txn(inner) => return read(&inner),
-            _ => {}
+impl Base {
+    fn of(key: &KeyValue) -> Result<Self> {
+        let value: i64 = key.value_str().ok().and_then(|value| value.parse().ok()).ok_or_else(nonsense)?;
+        let made = key.create_revision();
+        Ok(Self { at: key.mod_revision(), made, above: value.saturating_sub(made) })
+    }
+
+    /// The token of a key that was created at this revision, while this was the base.
+    pub(crate) fn token(self, created: i64) -> Result<StoreToken> {
+        TokenBase::made_at(Duration::from_micros(u64::try_from(self.above).unwrap_or_default()), 0).token(created)
+    }
+}
+
+/// The base as this client knows it.
+pub(crate) struct Tokens {
+    key: String,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// As it was read last.
+    present: Base,
+    /// The greatest number that any base had.
+    floor: i64,
+}
+
+impl Tokens {
+    pub(crate) fn new(keys: &Keys) -> Self {
+        Self { key: keys.tokens(), state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn present(&self) -> Base {
+        self.state().present
+    }
+
+    /// The condition under which a claim's key may be put, whose token counts from this base.
+    pub(crate) fn is_present(&self, base: Base) -> Compare {
+        Compare::mod_revision(self.key.as_str(), CompareOp::Equal, base.at)
+    }
+
+    pub(crate) fn get(&self) -> TxnOp {
+        get_key(&self.key)
+    }
+
+    /// Makes the base if there is none, and answers it. A client that knew one makes it with [`Tokens::settle`].
+    pub(crate) fn make(&self) -> TxnOp {
+        if self.state().floor > 0 { self.get() } else { TxnOp::txn(self.rewrite(0, clock())) }
+    }
+
+    /// Writes the value if the key is the one of this modification revision, and answers the key. Should it land late
+    /// it does nothing, since the key is not that one any more.
+    fn rewrite(&self, at: i64, value: i64) -> Txn {
+        Txn::new()
+            .when([Compare::mod_revision(self.key.as_str(), CompareOp::Equal, at)])
+            .and_then([TxnOp::put(self.key.as_str(), value.to_string(), None), self.get()])
+            .or_else([self.get()])
+    }
+
+    /// Takes what was read at this revision for the present base. If that would make tokens fall, or there is none, it is
+    /// raised or made first.
+    pub(crate) async fn settle(&self, connection: &Connection, read: Option<KeyValue>, at: i64) -> Result<()> {
+        let (mut read, mut revision_now) = (read, at);
+        loop {
+            let floor = self.state().floor;
+            let txn = match &read {
+                None => self.rewrite(0, clock().max(floor.saturating_add(revision_now).saturating_add(AHEAD))),
+                Some(key) => {
+                    let base = Base::of(key)?;
+                    if base.above >= floor {
+                        let mut state = self.state();
+                        (state.present, state.floor) = (base, state.floor.max(base.above));
+                        return Ok(());
+                    }
+                    self.rewrite(base.at, floor.saturating_add(base.made))
+                }
+            };
+            let answer = transact(connection, Again::Yes, txn).await?;
+            (read, revision_now) = (last(&answer), revision(&answer)?);
         }
     }
-    of(&last.ok_or_else(nonsense)?)
+
+    /// The key as it is now, and at which revision that is.
+    async fn read(&self, connection: &Connection) -> Result<(Option<KeyValue>, i64)> {
+        let answer = transact(connection, Again::Yes, Txn::new().and_then([self.get()])).await?;
+        Ok((found(&answer)?.pop().ok_or_else(nonsense)?.pop(), revision(&answer)?))
+    }
+
+    /// Every key that is created from now on gets a token above this one.
+    pub(crate) async fn raise(&self, connection: &Connection, above: StoreToken) -> Result<()> {
+        let above = i64::try_from(above.get()).unwrap_or(i64::MAX);
+        loop {
+            let (read, at) = self.read(connection).await?;
+            self.settle(connection, read, at).await?;
+            let (base, wanted) = (self.present(), above.saturating_sub(at));
+            if base.above >= wanted {
+                return Ok(());
+            }
+            let txn = self.rewrite(base.at, wanted.saturating_add(base.made));
+            transact(connection, Again::Yes, txn).await?;
+        }
+    }
 }
 
-fn of(key: &KeyValue) -> Result<TokenBase> {
-    let time = key.value_str().ok().and_then(|time| time.parse().ok()).ok_or_else(nonsense)?;
-    Ok(TokenBase::made_at(Duration::from_micros(time), key.create_revision()))
+/// The last key that was read in a transaction, also in one that is a part of it.
+pub(crate) fn last(answer: &TxnResponse) -> Option<KeyValue> {
+    let last = answer.op_responses().pop()?;
+    match last {
+        TxnOpResponse::Get(mut get) => get.take_kvs().pop(),
+        TxnOpResponse::Txn(inner) => self::last(&inner),
+        _ => None,
+    }
+}
+
+fn clock() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_micros()).unwrap_or(i64::MAX)
 }
 
 impl Shared {
-    /// For who only looks. Without a base there is nobody who has a token, either.
-    pub(crate) async fn token_base_if_any(&self) -> Result<TokenBase> {
-        if let Some(session) = self.sessions.all().first() {
-            return Ok(session.base);
+    /// The base that was there when a key was created at this revision. For who only looks: without one there is nobody
+    /// who has a token, either.
+    ///
+    /// If the past is compacted, it is the present one, though that may be higher.
+    pub(crate) async fn base_of(&self, created: i64, seen: &mut Option<Base>) -> Result<Base> {
+        let present = match *seen {
+            Some(base) => base,
+            None => {
+                let (read, _) = self.tokens.read(&self.connection).await?;
+                read.as_ref().map_or(Ok(Base::default()), Base::of)?
+            }
+        };
+        *seen = Some(present);
+        if present.at < created {
+            return Ok(present);
         }
-        let key = self.keys.tokens();
         let asking = self.connection.ask(Again::Yes, |link| {
-            let (mut kv, key) = (link.kv.clone(), key.clone());
-            async move { kv.get(key, None).await }
+            let (mut kv, key) = (link.kv.clone(), self.tokens.key.clone());
+            async move { kv.get(key, Some(GetOptions::new().with_revision(created))).await }
         });
-        let mut answer = asking.await?.value;
-        answer.take_kvs().first().map_or(Ok(TokenBase::made_at(Duration::ZERO, 0)), of)
+        match asking.await {
+            Ok(mut answer) => answer.value.take_kvs().first().map_or(Ok(present), Base::of),
+            Err(failure) => match lock_core::Error::from(failure) {
+                error if error.is_refused() => Ok(present),
+                error => Err(error),
+            },
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;
