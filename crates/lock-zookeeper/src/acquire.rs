@@ -3,17 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Claim, Error, ErrorKind, Grant, Result, StoreToken, TokenBase, Unlocked};
+use lock_core::{Claim, Error, ErrorKind, Grant, Result, StoreToken, Unlocked};
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 use zookeeper_client::{
-    Client, CreateMode, CreateOptions, Error as ZkError, EventType, MultiWriteResult, OneshotWatcher,
+    Client, CreateMode, CreateOptions, Error as ZkError, EventType, MultiWriteError, MultiWriteResult, OneshotWatcher,
 };
 
+use crate::claims::Hold;
 use crate::error::{of_preparing, of_request};
 use crate::names::{Ahead, ahead, name_of};
 use crate::release::{find, node_prefix, release};
-use crate::session::{Hold, Life, Session};
+use crate::session::{Life, Session};
 use crate::sessions::Sessions;
+use crate::tokens::Tokens;
 
 /// What came of one attempt in one session.
 pub(crate) enum Attempt {
@@ -26,7 +29,7 @@ pub(crate) enum Attempt {
 /// What the making of our node told.
 struct Made {
     sent: lock_core::Instant,
-    czxid: i64,
+    token: StoreToken,
     node: String,
     /// Who stands in the line, if that is known.
     children: Option<Vec<String>>,
@@ -35,40 +38,41 @@ struct Made {
 /// Our node in the line.
 struct Place<'a> {
     session: &'a Session,
+    claim: &'a Claim,
     folder: String,
     node: String,
+    look: Arc<Notify>,
 }
 
-/// A session in which a claim of this lease can enter a line, and the base of its token.
+/// A session in which a claim of this lease can enter a line.
 ///
 /// # Errors
 /// Nothing was asked about any lock.
-pub(crate) async fn ready(sessions: &Sessions, lease: Duration) -> Result<(Arc<Session>, TokenBase)> {
+pub(crate) async fn ready(sessions: &Sessions, lease: Duration) -> Result<Arc<Session>> {
     let late = Instant::now() + sessions.settings.timeout;
     loop {
         let session = sessions.of(lease).await?;
-        match prepare(&session).await {
+        match prepare(&session, lease).await {
             // A short session ends where the servers are slow, and nothing is lost by that yet. The next is another one
             // as soon as its end is noted.
             Err(_) if session.is_over() && Instant::now() < late => {
                 let _ = timeout_at(late, session.reached(Life::Over)).await;
             }
-            prepared => return prepared.map(|base| (session, base)),
+            prepared => return prepared.map(|()| session),
         }
     }
 }
 
 /// Does, once or after a pause, what takes several requests: before we are in anybody's way.
-async fn prepare(session: &Session) -> Result<TokenBase> {
+async fn prepare(session: &Session, lease: Duration) -> Result<()> {
     session.connected().await?;
     let preparing = async {
         if session.proof().is_none() {
             // From the beacon, others read how long the claims of this session last.
             session.prove().await?;
         }
-        let base = session.token_base().await?;
-        session.sure().await?;
-        Ok(base)
+        session.tokens().await?;
+        session.sure(lease).await
     };
     let prepared = timeout(session.settings.timeout, preparing).await;
     prepared.unwrap_or(Err(ZkError::Timeout)).map_err(of_preparing)
@@ -78,12 +82,13 @@ async fn prepare(session: &Session) -> Result<TokenBase> {
 ///
 /// # Errors
 /// As of [`DistributedLock::lock`](lock_core::DistributedLock::lock).
-pub(crate) async fn attempt(session: &Session, base: TokenBase, claim: &Claim, wait: bool) -> Result<Attempt> {
+pub(crate) async fn attempt(session: &Session, claim: &Claim, wait: bool) -> Result<Attempt> {
     let client = session.connected().await?;
     if !session.begin(&claim.owner, &claim.name) {
         return Ok(Attempt::SessionOver);
     }
-    match stand(session, client, base, claim, wait).await {
+    let _attending = session.attend(&claim.owner);
+    match stand(session, client, claim, wait).await {
         Ok(attempt) => Ok(attempt),
         Err(_) if session.life() > Life::Alive => Ok(Attempt::SessionOver),
         Err(error) if session.claimed(&claim.owner).is_some_and(|claimed| claimed.node.is_some()) => {
@@ -100,37 +105,38 @@ pub(crate) async fn attempt(session: &Session, base: TokenBase, claim: &Claim, w
     }
 }
 
-async fn stand(session: &Session, client: Arc<Client>, base: TokenBase, claim: &Claim, wait: bool) -> Result<Attempt> {
+async fn stand(session: &Session, client: Arc<Client>, claim: &Claim, wait: bool) -> Result<Attempt> {
     let folder = session.settings.names.folder(&claim.name);
     let prefix = format!("{folder}/{}", node_prefix(&claim.owner));
     let entering = enter(session, &client, claim, &folder, &prefix);
     let entered = timeout(session.settings.timeout, entering).await;
-    let Made { sent, czxid, node, children } = entered.unwrap_or_else(|_| Err(of_request(ZkError::Timeout)))?;
+    let Made { sent, token, node, children } = entered.unwrap_or_else(|_| Err(of_request(ZkError::Timeout)))?;
     // Kept over a wait, it would keep the session open.
     drop(client);
-    let token = base.token(czxid)?;
-    session.update(&claim.owner, |claimed| claimed.node = Some(node.clone()));
+    let look = Arc::default();
+    session.update(&claim.owner, |claimed| {
+        claimed.node = Some(node.clone());
+        claimed.look = Arc::clone(&look);
+    });
     session.proved(sent);
-    let place = Place { session, folder, node };
+    let place = Place { session, claim, folder, node, look };
     let mut children = match children {
         Some(children) => children,
         None => place.line().await?,
     };
-    let mut waited = false;
     loop {
-        let Some(Ahead { count, predecessor }) = ahead(&children, place.name()) else { return Err(removed()) };
+        let Some(Ahead { predecessor, .. }) = ahead(&children, place.name()) else { return Err(removed()) };
         let Some(predecessor) = predecessor else {
-            return grant(session, claim, token, waited).await.map(Attempt::Granted);
+            return grant(session, claim, token).await.map(Attempt::Granted);
         };
         if !wait {
             // What is left, and not known to be gone, is the caller's to undo.
             return release(session, &claim.owner).await.map(|_: Unlocked| Attempt::Busy);
         }
-        waited = true;
-        match place.turn(predecessor, count == 1).await? {
-            Turn::Ours => return grant(session, claim, token, true).await.map(Attempt::Granted),
-            Turn::Look => children = place.line().await?,
-        }
+        place.wait_for(predecessor).await?;
+        // Whatever happened: its predecessor may have been written to, or have given up its wait behind others, and our
+        // own node may have been deleted. Only the line tells whose turn it is.
+        children = place.line().await?;
     }
 }
 
@@ -138,39 +144,50 @@ async fn stand(session: &Session, client: Arc<Client>, base: TokenBase, claim: &
 async fn enter(session: &Session, client: &Client, claim: &Claim, folder: &str, prefix: &str) -> Result<Made> {
     let mode = CreateMode::EphemeralSequential.with_acls(session.settings.acls());
     loop {
+        let tokens = session.tokens().await.map_err(of_request)?;
         let sent = session.now();
-        match session.answer(make(client, claim, folder, prefix, &mode)).await {
+        match session.answer(make(session, client, claim, folder, prefix, &mode, tokens)).await {
+            // Nothing was made.
+            Err(ZkError::BadVersion) => session.settings.tokens.refused(tokens),
             // The server may remove it again before we are in it.
             Err(ZkError::NoNode) => session.make_folder(folder).await.map_err(of_request)?,
             Err(ZkError::ConnectionLoss | ZkError::Custom(_)) => {
-                if let Some(made) = made(session, claim, sent).await.map_err(of_request)? {
+                if let Some(made) = made(session, claim, sent, tokens).await? {
                     return Ok(made);
                 }
             }
             Err(error) => return Err(of_request(error)),
             Ok((czxid, node, is_alone)) => {
                 let children = is_alone.then(|| vec![name_of(&node).to_owned()]);
-                return Ok(Made { sent, czxid, node, children });
+                return Ok(Made { sent, token: tokens.base.token(czxid)?, node, children });
             }
         }
     }
 }
 
-/// Makes the node, and tells its number of creation, its path, and whether it is the only one in the folder.
+/// Makes the node, and tells its number of creation, its path, and whether it is the only one in the folder. It is
+/// [`ZkError::BadVersion`] if tokens are not counted from there any more: then nothing is made.
 ///
 /// What the folder has in it is told by a write to it alone, in the same transaction. A list in the same flight would
 /// not be: the client crate's connection delays small packets, so that it leaves when the first answer has come.
 async fn make(
+    session: &Session,
     client: &Client,
     claim: &Claim,
     folder: &str,
     prefix: &str,
     mode: &CreateOptions<'_>,
+    tokens: Tokens,
 ) -> Result<(i64, String, bool), ZkError> {
     let mut writer = client.new_multi_writer();
+    let checks = tokens.check(&mut writer, &session.settings.names)?;
     writer.add_create(prefix, claim.owner.as_str().as_bytes(), mode)?;
     writer.add_set_data(folder, b"", None)?;
-    match writer.commit().await?.as_slice() {
+    let written = writer.commit().await.map_err(|error| match error {
+        MultiWriteError::OperationFailed { index, source: ZkError::NoNode } if index < checks => ZkError::BadVersion,
+        error => error.into(),
+    })?;
+    match &written[checks.min(written.len())..] {
         // Some servers leave the node's own state out: its number is that of the transaction, as the folder's last
         // write's is.
         [MultiWriteResult::Create { path, .. }, MultiWriteResult::SetData { stat }] => {
@@ -181,19 +198,14 @@ async fn make(
 }
 
 /// What a request made whose answer was lost: the node if this session made one, and its line.
-async fn made(session: &Session, claim: &Claim, sent: lock_core::Instant) -> Result<Option<Made>, ZkError> {
-    let Some((node, children)) = find(session, &claim.owner, &claim.name).await? else { return Ok(None) };
+async fn made(session: &Session, claim: &Claim, sent: lock_core::Instant, tokens: Tokens) -> Result<Option<Made>> {
+    let found = find(session, &claim.owner, &claim.name).await.map_err(of_request)?;
+    let Some((node, children)) = found else { return Ok(None) };
     let path = &node;
-    let stat = session.ask(|client| async move { client.check_stat(path).await }).await?;
+    let stat = session.ask(|client| async move { client.check_stat(path).await }).await.map_err(of_request)?;
     // One of an earlier session goes with it.
-    let own = stat.filter(|stat| stat.ephemeral_owner == session.info.id().0);
-    Ok(own.map(|stat| Made { sent, czxid: stat.czxid, node, children: Some(children) }))
-}
-
-enum Turn {
-    Ours,
-    /// Whoever was before us is gone, and others may be before us.
-    Look,
+    let Some(stat) = stat.filter(|stat| stat.ephemeral_owner == session.info.id().0) else { return Ok(None) };
+    Ok(Some(Made { sent, token: tokens.base.token(stat.czxid)?, node, children: Some(children) }))
 }
 
 impl Place<'_> {
@@ -205,25 +217,20 @@ impl Place<'_> {
         self.session.list(&self.folder).await.map_err(of_request)?.ok_or_else(removed)
     }
 
-    /// Waits until the predecessor is gone.
-    async fn turn(&self, predecessor: &str, is_first: bool) -> Result<Turn> {
+    /// Waits until something happens to the predecessor, or may have happened.
+    async fn wait_for(&self, predecessor: &str) -> Result<()> {
         let path = &format!("{}/{predecessor}", self.folder);
+        self.session.update(&self.claim.owner, |claimed| claimed.predecessor = Some(path.clone()));
         let watching = |client: Arc<Client>| async move { client.check_and_watch_stat(path).await };
         let (stat, watcher) = self.session.ask(watching).await.map_err(of_request)?;
-        let event = match stat {
-            Some(_) => self.event(watcher).await?,
-            None => EventType::NodeDeleted,
-        };
-        Ok(match event {
-            // Its holder released it: nobody else writes to it.
-            EventType::NodeDataChanged => Turn::Ours,
-            EventType::NodeDeleted if is_first => Turn::Ours,
-            _ => Turn::Look,
-        })
+        match stat {
+            Some(_) => self.event(watcher).await,
+            None => Ok(()),
+        }
     }
 
     /// Waits for what happens to a node, as long as the servers confirm that the session lives.
-    async fn event(&self, watcher: OneshotWatcher) -> Result<EventType> {
+    async fn event(&self, watcher: OneshotWatcher) -> Result<()> {
         let over = || of_request(ZkError::SessionExpired);
         tokio::select! {
             event = watcher.changed() => match event.event_type {
@@ -231,8 +238,9 @@ impl Place<'_> {
                     self.session.reached(Life::Over).await;
                     Err(over())
                 }
-                event => Ok(event),
+                _ => Ok(()),
             },
+            () = self.look.notified() => Ok(()),
             () = self.session.reached(Life::Over) => Err(over()),
             () = self.silence() => Err(of_request(ZkError::Timeout)),
         }
@@ -251,11 +259,14 @@ impl Place<'_> {
 }
 
 /// The lock is ours, as long as the session is sure to live.
-async fn grant(session: &Session, claim: &Claim, token: StoreToken, waited: bool) -> Result<Grant> {
-    session.sure().await.map_err(of_request)?;
+async fn grant(session: &Session, claim: &Claim, token: StoreToken) -> Result<Grant> {
+    session.sure(claim.lease).await.map_err(of_request)?;
     let valid_until = session.valid_until(claim.lease);
-    let hold = Hold { token, since: session.now(), ends: valid_until, waited };
-    session.update(&claim.owner, |claimed| claimed.hold = Some(hold));
+    let hold = Hold { token, since: session.now(), ends: valid_until };
+    session.update(&claim.owner, |claimed| {
+        claimed.hold = Some(hold);
+        claimed.predecessor = None;
+    });
     Ok(Grant::new(token, valid_until))
 }
 

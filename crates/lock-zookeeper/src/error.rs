@@ -16,6 +16,10 @@ pub(crate) fn of_request(error: ZkError) -> Error {
         ZkError::NoChildrenForEphemerals => {
             (Refused, "at this lock's path stands an ephemeral node, which is no lock; delete it, or rename the lock")
         }
+        ZkError::BadArguments(_) => (
+            Refused,
+            "in the node beside the prefix from which tokens are counted stands no number; write the highest that ever stood there, or delete what is in it if none did",
+        ),
         ZkError::QuotaExceeded => (Refused, "a quota on this path is used up; raise it with setquota"),
         ZkError::Throttled => (Unavailable, "the server is too busy; try again"),
         ZkError::NotReadOnly => (Unavailable, "the server has lost the others and is read-only; try again"),

@@ -17,6 +17,7 @@ use crate::ZookeeperLock;
 use crate::error::{no_chroot, no_session};
 use crate::names::Names;
 use crate::sessions::Sessions;
+use crate::tokens::Known;
 
 /// The port of a host without one.
 const PORT: u16 = 2181;
@@ -54,6 +55,8 @@ pub(crate) struct Settings {
     /// The bound of each request.
     pub(crate) timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
+    /// From where tokens are counted, as far as it was read.
+    pub(crate) tokens: Known,
 }
 
 impl Settings {
@@ -249,6 +252,7 @@ impl ZookeeperOptions {
             tls: self.tls,
             timeout: self.timeout,
             clock: self.clock,
+            tokens: Known::default(),
         });
         let sessions = match Sessions::connect(Arc::clone(&settings)).await {
             Err(error) if error.kind() == ErrorKind::Unavailable => {

@@ -23,6 +23,7 @@
 #![warn(missing_docs)]
 
 mod acquire;
+mod claims;
 mod doctor;
 mod error;
 mod factory;
@@ -43,23 +44,24 @@ use async_trait::async_trait;
 use futures_util::stream::{BoxStream, StreamExt, unfold};
 use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, Error, Finding, Grant, Holder, Instant, ListQuery, LockName,
-    LockStatus, Notice, OwnerId, Page, Renewal, Result, Scope, Unlocked,
+    LockStatus, Notice, OwnerId, Page, Renewal, Result, Scope, StoreToken, Unlocked,
 };
 use tokio::sync::broadcast::error::RecvError;
 use zookeeper_client::Error as ZkError;
 
 use acquire::{Attempt, attempt, ready};
+use claims::Hold;
 use error::of_request;
 use factory::Settings;
 pub use factory::{ZookeeperFactory, ZookeeperOptions};
 use names::ahead;
 use release::{node_prefix, release};
-use session::{Hold, Life, Session};
+use session::{Life, Session};
 use sessions::Sessions;
 
 /// Locks on one ZooKeeper server or ensemble.
 ///
-/// Claims of one lease share a session whose time-out is that lease, as near as the servers allow. A renewal is one
+/// Claims of about one lease share a session whose time-out is that lease, or up to a tenth more. A renewal is one
 /// committed write for all of them. Waiters each watch the one before them. An eviction, and a connection that breaks,
 /// are told at once.
 #[derive(Clone)]
@@ -96,8 +98,8 @@ impl ZookeeperLock {
             release(&session, &claim.owner).await?;
         }
         loop {
-            let (session, base) = ready(&self.sessions, claim.lease).await?;
-            match attempt(&session, base, claim, wait).await? {
+            let session = ready(&self.sessions, claim.lease).await?;
+            match attempt(&session, claim, wait).await? {
                 Attempt::Granted(grant) => return Ok(Some(grant)),
                 Attempt::Busy => return Ok(None),
                 Attempt::SessionOver => {}
@@ -110,6 +112,17 @@ impl ZookeeperLock {
         let sessions = self.sessions.with_claim(owner);
         let hold = sessions.iter().find_map(|session| session.claimed(owner)?.hold)?;
         Some((hold, self.settings.clock.now()))
+    }
+
+    /// Every claim that is made after this answered, of whatever name below the prefix, has a token above that one. It
+    /// changes nothing if they would anyway.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](lock_core::ErrorKind::Invalid) if there are none above. After any other it may have been
+    /// done, and may be repeated.
+    #[allow(dead_code, reason = "the trait is to have it")]
+    pub(crate) async fn raise_tokens(&self, _: &LockName, above: StoreToken) -> Result<()> {
+        self.sessions.any().await?.raise_tokens(above).await
     }
 
     /// Renews the claims of one session.

@@ -11,6 +11,7 @@ use crate::ZookeeperLock;
 use crate::error::of_request;
 use crate::names::in_line;
 use crate::session::{Session, beacon};
+use crate::tokens::Tokens;
 
 /// How many nodes one request asks for: an answer has its bounds.
 const AT_ONCE: usize = 200;
@@ -62,7 +63,15 @@ impl Look<'_> {
         for (folder, children) in folders.iter().zip(self.children(&folders).await?) {
             lines.push(in_line(children).into_iter().map(|child| format!("{folder}/{child}")).collect::<Vec<_>>());
         }
-        let mut nodes = self.data(&lines.concat()).await?.into_iter();
+        let mut paths = lines.concat();
+        paths.push(self.lock.settings.names.tokens());
+        let mut nodes = self.data(&paths).await?;
+        // Without a base there is nobody who has a token, either.
+        let base = match nodes.pop().flatten() {
+            Some((data, stat)) => Tokens::read(data.as_bytes(), &stat)?.base,
+            None => TokenBase::made_at(Duration::ZERO, 0),
+        };
+        let mut nodes = nodes.into_iter();
         // Each line as far as it is still there.
         let lines: Vec<Vec<_>> = lines
             .into_iter()
@@ -77,7 +86,6 @@ impl Look<'_> {
         let lives: BTreeMap<_, _> = sessions.into_iter().zip(self.data(&beacons).await?).collect();
         // Their clock is asked by a write, which makes the folder: not for a line in which nobody stands.
         let now = if lives.is_empty() { 0 } else { self.servers_time().await };
-        let base = self.session.token_base_if_any().await?;
         let seen = |(name, line): (LockName, Vec<(String, String, Stat)>)| {
             let mut line = line.into_iter();
             let Some((node, owner, stat)) = line.next() else {
@@ -97,7 +105,7 @@ impl Look<'_> {
         // Of our own we know better.
         if let Some((hold, now)) = self.lock.hold(&owner) {
             let held_for = now.saturating_duration_since(hold.since);
-            return Holder::new(owner, token, held_for, hold.ends.saturating_duration_since(now));
+            return Holder::new(owner, hold.token, held_for, hold.ends.saturating_duration_since(now));
         }
         let remaining = life.and_then(|(lasts, written)| {
             Some(Duration::from_millis(lasts.parse().ok()?).saturating_sub(since(written.mtime)))

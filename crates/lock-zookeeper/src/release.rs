@@ -2,11 +2,12 @@
 
 use lock_core::{LockName, OwnerId, Result, Unlocked};
 use uuid::Uuid;
-use zookeeper_client::{Client, Error as ZkError};
+use zookeeper_client::Error as ZkError;
 
+use crate::claims::Claimed;
 use crate::error;
 use crate::names::{ahead, in_line, name_of};
-use crate::session::{Claimed, Life, Session};
+use crate::session::{Life, Session};
 
 /// What a node's name begins with. Of the owner it shows nothing, and from the owner it can be told again.
 pub(crate) fn node_prefix(owner: &OwnerId) -> String {
@@ -28,6 +29,7 @@ enum Deleted {
 /// After any, something may be left, or it is not known whether the lock was held to the end; it may be repeated.
 pub(crate) async fn release(session: &Session, owner: &OwnerId) -> Result<Unlocked> {
     let Some(claimed) = session.claimed(owner) else { return Ok(Unlocked::NotHeld) };
+    let _attending = session.attend(owner);
     session.update(owner, |claimed| claimed.ending = true);
     // What became of the node then says nothing new.
     let late = claimed.hold.is_some_and(|hold| session.now() >= hold.ends);
@@ -75,11 +77,7 @@ async fn delete(session: &Session, owner: &OwnerId, claimed: &Claimed, sent: &mu
         };
         let Some((node, held)) = found else { return Ok(Deleted::NotThere) };
         let (at, repeated) = (session.now(), std::mem::replace(sent, true));
-        let deleted = match claimed.hold {
-            Some(hold) if hold.waited => hand_over(&client, &node, owner).await,
-            _ => client.delete(&node, None).await,
-        };
-        match deleted {
+        match client.delete(&node, None).await {
             Ok(()) => {
                 session.proved(at);
                 return Ok(if held { Deleted::Now } else { Deleted::NotThere });
@@ -90,16 +88,6 @@ async fn delete(session: &Session, owner: &OwnerId, claimed: &Claimed, sent: &mu
             Err(error) => return Err(error::of_request(error)),
         }
     }
-}
-
-/// Deletes the node so that whoever watches it knows that it was the holder's and that it is next: in one transaction,
-/// the data is written first, and the watch fires for that.
-async fn hand_over(client: &Client, node: &str, owner: &OwnerId) -> Result<(), ZkError> {
-    let mut writer = client.new_multi_writer();
-    writer.add_set_data(node, owner.as_str().as_bytes(), None)?;
-    writer.add_delete(node, None)?;
-    writer.commit().await?;
-    Ok(())
 }
 
 /// The path of the node that a request of unknown fate made, if it made one, and its line.

@@ -1,4 +1,4 @@
-//! One session: all claims of one lease share it, for the session's time-out is their lease.
+//! One session: all claims of about one lease share it, for the session's time-out is their lease, or a little more.
 //!
 //! A server answers pings and reads for a while after the others gave a session up. So only committed writes prove that
 //! it lives; and a follower tells the leader of them only at its next report, within half a tick. So a write counts,
@@ -12,10 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join;
-use lock_core::{Error, ErrorKind, Instant, LockName, OwnerId, Result, StoreToken, TokenBase};
-use tokio::sync::{Notify, OnceCell, watch};
+use lock_core::{Error, ErrorKind, Instant, OwnerId, Result};
+use tokio::sync::{Notify, watch};
 use zookeeper_client::{Client, CreateMode, Error as ZkError, SessionInfo, SessionState, Stat};
 
+use crate::claims::Claimed;
 use crate::error;
 use crate::factory::Settings;
 
@@ -38,8 +39,8 @@ pub(crate) struct Session {
     pub(crate) abandoned: AtomicBool,
     /// Held by who proves it, so that those who come meanwhile have the same proof.
     proving: tokio::sync::Mutex<()>,
-    /// Read once: the prefix has only one.
-    pub(crate) base: OnceCell<TokenBase>,
+    /// It is to end as soon as there is no claim in it.
+    pub(crate) retired: AtomicBool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,29 +65,6 @@ pub(crate) struct State {
     pub(crate) claims: HashMap<OwnerId, Claimed>,
     /// Does the task beside the session sleep until it is woken?
     pub(crate) idle: bool,
-}
-
-/// What became of a claim so far.
-#[derive(Clone, Debug)]
-pub(crate) struct Claimed {
-    pub(crate) lock: LockName,
-    /// The path of its node; `None` if it is not known whether there is one.
-    pub(crate) node: Option<String>,
-    pub(crate) hold: Option<Hold>,
-    /// A watch on its node is set, or being set.
-    pub(crate) watched: bool,
-    /// It is being released.
-    pub(crate) ending: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Hold {
-    pub(crate) token: StoreToken,
-    pub(crate) since: Instant,
-    /// When its lease is over, unless it is renewed.
-    pub(crate) ends: Instant,
-    /// Did it stand in line? Then others may stand behind it that saw who was before it.
-    pub(crate) waited: bool,
 }
 
 /// After how long without a byte a connection is replaced. The client pings in half of it at the latest.
@@ -130,7 +108,7 @@ impl Session {
             life: watch::Sender::new(Life::Alive),
             abandoned: AtomicBool::new(false),
             proving: tokio::sync::Mutex::default(),
-            base: OnceCell::new(),
+            retired: AtomicBool::new(false),
         })
     }
 
@@ -242,11 +220,12 @@ impl Session {
         self.valid_until(self.lasts)
     }
 
-    /// Sees to it that a grant is worth something, in bounded time: after a pause, that takes two writes, and more where
-    /// the servers are slow.
-    pub(crate) async fn sure(&self) -> Result<(), ZkError> {
+    /// Sees to it that a grant of this lease is worth something, in bounded time: after a pause, that takes two writes,
+    /// and more where the servers are slow.
+    pub(crate) async fn sure(&self, lease: Duration) -> Result<(), ZkError> {
+        let lease = lease.min(self.lasts);
         let writing = async {
-            while self.now() + self.lasts / 4 >= self.sure_until() {
+            while self.now() + lease / 4 >= self.valid_until(lease) {
                 let sent = self.now();
                 self.write_beacon().await?;
                 self.proved(sent);
@@ -332,36 +311,6 @@ impl Session {
         match self.ask(listing).await {
             Err(ZkError::NoNode) => Ok(None),
             listed => listed.map(Some),
-        }
-    }
-
-    /// Notes a claim before anything of it is sent. No, if the session is over.
-    pub(crate) fn begin(&self, owner: &OwnerId, lock: &LockName) -> bool {
-        let claimed = Claimed { lock: lock.clone(), node: None, hold: None, watched: false, ending: false };
-        let mut state = self.state();
-        // Asked under the same lock under which its end is noted.
-        let alive = self.life() == Life::Alive;
-        if alive {
-            state.claims.insert(owner.clone(), claimed);
-            if std::mem::take(&mut state.idle) {
-                self.wake.notify_one();
-            }
-        }
-        alive
-    }
-
-    pub(crate) fn forget(&self, owner: &OwnerId) -> Option<Claimed> {
-        self.state().claims.remove(owner)
-    }
-
-    pub(crate) fn claimed(&self, owner: &OwnerId) -> Option<Claimed> {
-        self.state().claims.get(owner).cloned()
-    }
-
-    /// Changes what is known of a claim, if it is still known at all.
-    pub(crate) fn update(&self, owner: &OwnerId, change: impl FnOnce(&mut Claimed)) {
-        if let Some(claimed) = self.state().claims.get_mut(owner) {
-            change(claimed);
         }
     }
 

@@ -1,11 +1,12 @@
-//! The sessions of a client: one for each lease, made when it is first asked for, and anew when it is over.
+//! The sessions of a client: one for all leases of about the same length, made when it is first asked for, and anew
+//! when it is over.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use lock_core::{Error, Notice, OwnerId, Result};
+use lock_core::{Error, Instant, Notice, OwnerId, Result};
 use tokio::runtime::Handle;
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
@@ -17,6 +18,19 @@ use crate::supervise::{mourn, supervise};
 
 /// The longest that can be asked for: milliseconds in 32 bits.
 const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
+
+/// How many sessions stay in which there is no claim. Each is a connection, and servers take 60 of one host.
+const SPARE: usize = 4;
+
+/// How long a session lasts that a claim of this lease uses: up to a tenth more, so that a program whose leases are all
+/// different, such as the time to a deadline, has few sessions.
+fn rounded(lease: Duration) -> Duration {
+    let lease = lease.as_millis();
+    let most = lease / 10;
+    let steps = (0..).flat_map(|power| [1, 2, 5].map(|digit| digit * 10_u128.pow(power)));
+    let step = steps.take_while(|step| *step <= most).last().unwrap_or(1);
+    Duration::from_millis(u64::try_from(lease.div_ceil(step) * step).unwrap_or(u64::MAX))
+}
 
 pub(crate) struct Sessions {
     pub(crate) settings: Arc<Settings>,
@@ -42,12 +56,22 @@ struct State {
 struct Supervised {
     session: Arc<Session>,
     task: JoinHandle<()>,
+    /// When it was last asked for.
+    used: Instant,
 }
 
 impl Supervised {
     fn new(session: Session, notices: broadcast::Sender<Notice>, home: &Handle) -> Self {
         let session = Arc::new(session);
-        Self { task: home.spawn(supervise(Arc::clone(&session), notices)), session }
+        Self { task: home.spawn(supervise(Arc::clone(&session), notices)), used: session.now(), session }
+    }
+
+    fn is_retired(&self) -> bool {
+        self.session.retired.load(Ordering::Relaxed)
+    }
+
+    fn is_unused(&self) -> bool {
+        self.session.state().claims.is_empty()
     }
 
     /// Not if the runtime is gone on which it was made, either.
@@ -57,6 +81,18 @@ impl Supervised {
 }
 
 impl State {
+    /// Forgets what is over and has left nothing behind, and retires all but a few of those that nobody uses.
+    fn prune(&mut self) {
+        self.live.retain(|_, live| live.is_alive() || !live.is_unused());
+        self.former.retain(|former| !former.is_unused());
+        let mut spare: Vec<_> = self.live.values().filter(|live| live.is_unused() && !live.is_retired()).collect();
+        spare.sort_unstable_by_key(|live| std::cmp::Reverse(live.used));
+        for live in spare.into_iter().skip(SPARE) {
+            live.session.retired.store(true, Ordering::Relaxed);
+            live.session.wake.notify_one();
+        }
+    }
+
     /// All of them, each with somebody who ends it on the servers: the runtime may be gone on which that one was.
     fn tended(&mut self, notices: &broadcast::Sender<Notice>) -> impl Iterator<Item = &Arc<Session>> {
         self.live.values_mut().chain(&mut self.former).map(|supervised| {
@@ -94,7 +130,10 @@ impl Sessions {
     }
 
     fn living(&self, asked: Duration) -> Option<Arc<Session>> {
-        self.state().live.get(&asked).filter(|live| live.is_alive()).map(|live| Arc::clone(&live.session))
+        let mut state = self.state();
+        let live = state.live.get_mut(&asked).filter(|live| live.is_alive() && !live.is_retired())?;
+        live.used = live.session.now();
+        Some(Arc::clone(&live.session))
     }
 
     /// A session that lasts as long as this lease, or as the shortest that the servers give.
@@ -103,7 +142,7 @@ impl Sessions {
     /// Nothing was asked about any lock. [`ErrorKind::Invalid`](lock_core::ErrorKind::Invalid) if no session lasts as
     /// long as the lease: less would be renewed in vain, being late from the start.
     pub(crate) async fn of(&self, lease: Duration) -> Result<Arc<Session>> {
-        let asked = lease.clamp(self.shortest, LONGEST.max(self.shortest));
+        let asked = rounded(lease).clamp(self.shortest, LONGEST.max(self.shortest));
         if let Some(session) = self.living(asked) {
             return Ok(session);
         }
@@ -135,13 +174,13 @@ impl Sessions {
         if let Some(over) = state.live.insert(asked, made) {
             state.former.push(over);
         }
-        state.former.retain(|former| !former.session.state().claims.is_empty());
+        state.prune();
         Ok(session)
     }
 
     /// A session to look with: the longest lets a busy server take its time.
     pub(crate) async fn any(&self) -> Result<Arc<Session>> {
-        let longest = self.state().live.values().rfind(|live| live.is_alive()).map(|live| Arc::clone(&live.session));
+        let longest = self.state().live.values().rfind(|live| live.is_alive() && !live.is_retired()).map(|live| Arc::clone(&live.session));
         match longest {
             Some(session) => Ok(session),
             None => self.of(self.shortest).await,
@@ -173,5 +212,29 @@ impl Drop for Sessions {
         for supervised in state.live.values().chain(&state.former) {
             supervised.session.abandon();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn leases_of_about_one_length_share_a_session() {
+        for (lease, session) in [(1_000, 1_000), (1_501, 1_600), (4_000, 4_000), (30_000, 30_000), (299_999, 300_000)] {
+            assert_eq!(rounded(Duration::from_millis(lease)), Duration::from_millis(session));
+        }
+        let sessions: BTreeSet<_> = (4_000..=40_000)
+            .map(|lease| {
+                let session = rounded(Duration::from_millis(lease)).as_millis() as u64;
+                assert!((lease..=lease + lease / 10).contains(&session), "{lease} {session}");
+                session
+            })
+            .collect();
+        // Fewer than a server takes of one host, if all of them had a claim at the same time.
+        assert!(sessions.len() < 40, "{}", sessions.len());
+        assert!(rounded(Duration::MAX) >= LONGEST);
     }
 }

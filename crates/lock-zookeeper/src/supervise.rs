@@ -1,15 +1,17 @@
 //! The task beside a session: it keeps the session proved, releases what is over, watches what is held, and
 //! sees to it that a session that ended is ended on the servers too.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use lock_core::{Instant, Notice, OwnerId};
+use lock_core::{Notice, OwnerId};
 use tokio::sync::broadcast;
-use zookeeper_client::{Client, Error as ZkError, EventType, SessionState, StateWatcher};
+use tokio::time::Instant;
+use zookeeper_client::{Client, Error as ZkError, EventType, MultiReadResult, SessionState, StateWatcher};
 
 use crate::release;
 use crate::session::{Life, Session, is_over};
@@ -23,8 +25,17 @@ const IDLE: Duration = Duration::from_secs(60);
 /// The pause before the servers are asked again to end a session.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// What goes on meanwhile. The answer is the owner of a hold that was ended from outside.
-type Errands = FuturesUnordered<BoxFuture<'static, Option<OwnerId>>>;
+/// How often the nodes of all claims are looked at, should a watch event be lost: so long it may cost.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// How many nodes one request asks for: an answer has its bounds.
+const AT_ONCE: usize = 200;
+
+/// What goes on meanwhile. The answer is the nodes of holds that were ended from outside.
+type Errands = FuturesUnordered<BoxFuture<'static, Vec<Gone>>>;
+
+/// A claim, and its node, which is gone.
+type Gone = (OwnerId, String);
 
 /// Runs until the session is over and nothing of it is left on the servers.
 pub(crate) async fn supervise(session: Arc<Session>, notices: broadcast::Sender<Notice>) {
@@ -51,27 +62,35 @@ async fn serve(session: &Arc<Session>, states: &mut StateWatcher, notices: &broa
     let mut errands = Errands::new();
     let mut used = session.now();
     let mut asked = None;
+    // Chores walk over all claims: at their time, and not whenever something happens.
+    let (mut chores_at, mut look_at) = (Instant::now(), Instant::now() + LOOK);
     while session.client().is_ok() {
-        let busy = chores(session, &mut errands, &mut asked);
-        if busy {
-            used = session.now();
-        } else if session.now() >= used + IDLE {
-            return;
+        if Instant::now() >= chores_at {
+            let busy = chores(session, &mut errands, &mut asked);
+            if busy {
+                used = session.now();
+            } else if session.retired.load(Ordering::Relaxed) || session.now() >= used + IDLE {
+                return;
+            }
+            chores_at = Instant::now() + if busy { TICK } else { IDLE.min(session.lasts / 6) };
         }
-        let pause = if busy { TICK } else { IDLE.min(session.lasts / 6) };
+        if Instant::now() >= look_at {
+            errands.push(Box::pin(look(Arc::clone(session))));
+            look_at = Instant::now() + LOOK;
+        }
         tokio::select! {
             state = states.changed() => match state {
                 SessionState::Disconnected => at_risk(session, notices),
                 state if is_over(state) => return,
                 _ => {}
             },
-            Some(ended) = errands.next() => if let Some(owner) = ended
-                && session.forget(&owner).is_some_and(|claimed| !claimed.ending)
-            {
-                let _ = notices.send(Notice::NotHeld(owner));
+            Some(gone) = errands.next() => for (owner, node) in gone {
+                if session.lose(&owner, &node) {
+                    let _ = notices.send(Notice::NotHeld(owner));
+                }
             },
-            () = session.wake.notified() => {}
-            () = tokio::time::sleep(pause) => {}
+            () = session.wake.notified() => chores_at = Instant::now(),
+            () = tokio::time::sleep_until(chores_at.min(look_at)) => {}
         }
     }
 }
@@ -108,7 +127,7 @@ fn at_risk(session: &Session, notices: &broadcast::Sender<Notice>) {
 }
 
 /// Starts what is due. `asked` is when a proof was. Answers whether there are any claims.
-fn chores(session: &Arc<Session>, errands: &mut Errands, asked: &mut Option<Instant>) -> bool {
+fn chores(session: &Arc<Session>, errands: &mut Errands, asked: &mut Option<lock_core::Instant>) -> bool {
     let now = session.now();
     let due = session.proof().is_some_and(|proof| now > proof + session.lasts / 6) && !session.is_proving();
     let mut state = session.state();
@@ -120,15 +139,20 @@ fn chores(session: &Arc<Session>, errands: &mut Errands, asked: &mut Option<Inst
             if let Err(error) = session.prove().await {
                 tracing::debug!(%error, "the session could not be proved");
             }
-            None
+            Vec::new()
         }));
     }
     for (owner, claimed) in &mut state.claims {
-        let (Some(hold), false) = (claimed.hold, claimed.ending) else { continue };
-        if now >= hold.ends {
-            claimed.ending = true;
-            errands.push(Box::pin(end(Arc::clone(session), owner.clone(), hold.ends + session.lasts)));
-        } else if let (false, Some(node)) = (claimed.watched, &claimed.node)
+        // Others release what is given back: for as long as the session lasts, but not beyond that.
+        let given_back = claimed.hold.is_none() || claimed.ending;
+        let grace = if given_back { session.lasts } else { Duration::ZERO };
+        if let Some(left) = claimed.is_left_since()
+            && now >= left + grace
+        {
+            claimed.end_now(now);
+            errands.push(Box::pin(end(Arc::clone(session), owner.clone(), left + grace + session.lasts)));
+        } else if let (Some(hold), false, false, Some(node)) =
+            (claimed.hold, claimed.ending, claimed.watched, &claimed.node)
             && now >= hold.since + TICK
         {
             claimed.watched = true;
@@ -139,40 +163,85 @@ fn chores(session: &Arc<Session>, errands: &mut Errands, asked: &mut Option<Inst
     !state.idle
 }
 
-/// Releases a hold whose lease is over. The one way that is left if no server does it is to end the session.
-async fn end(session: Arc<Session>, owner: OwnerId, late: Instant) -> Option<OwnerId> {
+/// Releases a claim that nobody holds any more. The one way that is left if no server does it is to end the session.
+async fn end(session: Arc<Session>, owner: OwnerId, late: lock_core::Instant) -> Vec<Gone> {
     while session.life() == Life::Alive {
         match release::release(&session, &owner).await {
             Ok(_) => break,
             Err(error) if session.now() < late => {
-                tracing::debug!(%error, "a lease is over, and its node could not be deleted yet");
+                tracing::debug!(%error, "nobody holds a claim any more, and its node could not be deleted yet");
                 tokio::time::sleep(PAUSE).await;
             }
             Err(error) => {
-                tracing::warn!(%error, "a lease is over, and its node cannot be deleted: its session is closed");
+                tracing::warn!(%error, "nobody holds a claim, and its node cannot be deleted: its session is closed");
                 session.close();
                 break;
             }
         }
     }
-    None
+    Vec::new()
 }
 
-/// Ends when the node of a hold is gone, or was written to, which nobody does who locks.
-async fn watch(session: Arc<Session>, owner: OwnerId, node: String) -> Option<OwnerId> {
+/// Ends when the node of a hold is gone. Somebody may write to it: that means nothing.
+async fn watch(session: Arc<Session>, owner: OwnerId, node: String) -> Vec<Gone> {
     let path = &node;
-    let watching = |client: Arc<Client>| async move { client.check_and_watch_stat(path).await };
-    let gone = match session.ask(watching).await {
-        Ok((Some(_), watcher)) => watcher.changed().await.event_type != EventType::Session,
-        Ok((None, _)) => true,
-        Err(_) => {
-            tokio::time::sleep(TICK).await;
-            // Tried again at the next look.
-            session.update(&owner, |claimed| claimed.watched = false);
-            false
+    loop {
+        let watching = |client: Arc<Client>| async move { client.check_and_watch_stat(path).await };
+        match session.ask(watching).await {
+            // Somebody may also have made another in its place.
+            Ok((Some(stat), watcher)) if stat.ephemeral_owner == session.info.id().0 => {
+                match watcher.changed().await.event_type {
+                    EventType::Session => return Vec::new(),
+                    EventType::NodeDeleted => break,
+                    _ => {}
+                }
+            }
+            Ok(_) => break,
+            Err(_) => {
+                tokio::time::sleep(TICK).await;
+                // Tried again at the next look.
+                session.update(&owner, |claimed| claimed.watched = false);
+                return Vec::new();
+            }
         }
+    }
+    vec![(owner, node)]
+}
+
+/// Looks, in one request of a few hundred nodes, whether the nodes of all claims are there, and those that they wait
+/// for. An event that does not come would else be missed for ever.
+async fn look(session: Arc<Session>) -> Vec<Gone> {
+    let claims: Vec<_> = {
+        let state = session.state();
+        let standing = state.claims.iter().filter(|(_, claimed)| !claimed.ending);
+        standing.filter_map(|(owner, claimed)| Some((owner.clone(), claimed.node.clone()?, claimed.clone()))).collect()
     };
-    gone.then_some(owner)
+    let paths: Vec<_> = claims
+        .iter()
+        .flat_map(|(_, node, claimed)| [Some(node.as_str()), claimed.predecessor.as_deref()])
+        .flatten()
+        .collect();
+    let mut missing = HashSet::new();
+    for some in paths.chunks(AT_ONCE) {
+        let reading = |client: Arc<Client>| async move {
+            let mut reader = client.new_multi_reader();
+            some.iter().try_for_each(|path| reader.add_get_data(path))?;
+            reader.commit().await
+        };
+        let Ok(read) = session.ask(reading).await else { return Vec::new() };
+        let is_gone = |read: &MultiReadResult| matches!(read, MultiReadResult::Error { err: ZkError::NoNode });
+        missing.extend(some.iter().zip(&read).filter(|(_, read)| is_gone(read)).map(|(path, _)| *path));
+    }
+    let mut gone = Vec::new();
+    for (owner, node, claimed) in &claims {
+        let is_missing = |path: &String| missing.contains(path.as_str());
+        if claimed.hold.is_some() && is_missing(node) {
+            gone.push((owner.clone(), node.clone()));
+        } else if is_missing(node) || claimed.predecessor.as_ref().is_some_and(is_missing) {
+            claimed.look.notify_one();
+        }
+    }
+    gone
 }
 
 /// Has the servers end a session that ended for us: a request of it may still be on its way to them.

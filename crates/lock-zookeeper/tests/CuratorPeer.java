@@ -6,6 +6,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.framework.recipes.locks.Revoker;
 import org.apache.curator.retry.RetryOneTime;
 
 public class CuratorPeer {
@@ -18,6 +19,12 @@ public class CuratorPeer {
             switch (order) {
                 case "try" -> System.out.println(lock.acquire(300, TimeUnit.MILLISECONDS));
                 case "acquire" -> System.out.println(lock.acquire(60, TimeUnit.SECONDS));
+                case "revoke" -> {
+                    for (String node : lock.getParticipantNodes()) {
+                        Revoker.attemptRevoke(client, node);
+                    }
+                    System.out.println("revoked");
+                }
                 default -> {
                     lock.release();
                     System.out.println("released");

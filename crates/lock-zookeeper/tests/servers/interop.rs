@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::raw::raw;
-use lock_core::Locks;
+use lock_core::{LockGuard, Locks};
 use lock_zookeeper::ZookeeperLock;
 use test_servers::{ZookeeperServers, curator};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::task::JoinHandle;
 
 /// Longer than any step takes, shorter than the leases.
 const BOUND: Duration = Duration::from_secs(60);
@@ -116,7 +117,7 @@ async fn excludes_and_is_excluded(servers: &ZookeeperServers, mut peer: Peer) {
     assert_eq!(peer.ask("release").await, "released");
     let guard = tokio::time::timeout(BOUND, waiting).await.unwrap().unwrap();
     assert!(guard.fencing_token() > token);
-    // What waited releases in a way of its own: whoever is next in the line takes that for a release too.
+    // One that waited hands on as one that did not.
     peer.tell("acquire").await;
     in_line(2).await;
     guard.unlock().await.unwrap();
@@ -135,4 +136,59 @@ async fn curator_is_excluded_and_excludes() {
 async fn kazoo_is_excluded_and_excludes() {
     let servers = ZookeeperServers::start();
     excludes_and_is_excluded(&servers, Peer::kazoo(&servers)).await;
+}
+
+/// 119. Curator's `Revoker` asks all in the line to leave: Curator's hold stays Curator's, ours stays ours, and the line
+/// goes on in its order.
+#[tokio::test]
+async fn curator_revokes_and_nothing_is_granted_by_it() {
+    let servers = ZookeeperServers::start();
+    let (mut curator, raw) = (Peer::curator(&servers), raw(&servers).await);
+    let (first, second) = (client(&servers).await, client(&servers).await);
+    let line = async || {
+        let mut nodes = raw.list_children("/oarlock/job").await.unwrap_or_default();
+        nodes.sort_by_key(|node| node.rsplit('-').next().unwrap().to_owned());
+        nodes
+    };
+    let is_watched = |node: &str| {
+        let path = format!("/oarlock/job/{node}");
+        servers.ask(0, "wchp").unwrap().lines().any(|line| line == path)
+    };
+    let watched = async |node: &str, idle: &[&JoinHandle<LockGuard>]| {
+        let watching = async {
+            while !is_watched(node) {
+                assert!(idle.iter().all(|waiter| !waiter.is_finished()), "another holds");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(BOUND, watching).await.unwrap();
+    };
+    let wait = |locks: &Locks| {
+        let mutex = locks.mutex("job");
+        tokio::spawn(async move { mutex.lock().await.unwrap() })
+    };
+    assert_eq!(curator.ask("acquire").await, "true");
+    let held = line().await.pop().unwrap();
+    let first = wait(&first);
+    watched(&held, &[]).await;
+    let waits = line().await.pop().unwrap();
+    let second = wait(&second);
+    watched(&waits, &[]).await;
+    for _ in 0..3 {
+        assert_eq!(curator.ask("revoke").await, "revoked");
+        for node in [&held, &waits] {
+            watched(node, &[&first, &second]).await;
+        }
+    }
+    assert_eq!(curator.ask("release").await, "released");
+    let first = tokio::time::timeout(BOUND, first).await.unwrap().unwrap();
+    assert!(!second.is_finished());
+    // Now the first node is ours.
+    watched(&waits, &[]).await;
+    assert_eq!(curator.ask("revoke").await, "revoked");
+    watched(&waits, &[&second]).await;
+    assert!(first.is_held() && !second.is_finished());
+    first.unlock().await.unwrap();
+    tokio::time::timeout(BOUND, second).await.unwrap().unwrap().unlock().await.unwrap();
+    assert_eq!(line().await, [""; 0]);
 }

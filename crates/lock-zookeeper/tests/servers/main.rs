@@ -4,6 +4,7 @@ mod faults;
 mod hostile;
 mod interop;
 mod lagging;
+mod line;
 #[path = "../raw/mod.rs"]
 mod raw;
 mod restart;

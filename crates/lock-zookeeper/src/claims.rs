@@ -1,0 +1,125 @@
+//! What a session knows of the claims in it.
+
+use std::sync::Arc;
+
+use lock_core::{Instant, LockName, OwnerId, StoreToken};
+use tokio::sync::Notify;
+
+use crate::session::{Life, Session};
+
+/// What became of a claim so far.
+#[derive(Clone, Debug)]
+pub(crate) struct Claimed {
+    pub(crate) lock: LockName,
+    /// The path of its node; `None` if it is not known whether there is one.
+    pub(crate) node: Option<String>,
+    /// The path of the node that it waits for.
+    pub(crate) predecessor: Option<String>,
+    /// Wakes it to look, should the event be lost.
+    pub(crate) look: Arc<Notify>,
+    pub(crate) hold: Option<Hold>,
+    /// A watch on its node is set, or being set.
+    pub(crate) watched: bool,
+    /// It is being released.
+    pub(crate) ending: bool,
+    /// How many calls attend to it now.
+    attended: u32,
+    /// When the last of them left it.
+    left: Instant,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hold {
+    pub(crate) token: StoreToken,
+    pub(crate) since: Instant,
+    /// When its lease is over, unless it is renewed.
+    pub(crate) ends: Instant,
+}
+
+impl Claimed {
+    /// Since when nobody sees to it that it ends. A hold is in order until its lease is over.
+    pub(crate) fn is_left_since(&self) -> Option<Instant> {
+        match self.hold {
+            Some(hold) if !self.ending => Some(hold.ends),
+            _ => (self.attended == 0).then_some(self.left),
+        }
+    }
+
+    /// The upkeep ends it.
+    pub(crate) fn end_now(&mut self, now: Instant) {
+        self.ending = true;
+        self.left = now;
+    }
+}
+
+/// A call attends to a claim: to take it, or to release it.
+pub(crate) struct Attending<'a> {
+    session: &'a Session,
+    owner: &'a OwnerId,
+}
+
+impl Drop for Attending<'_> {
+    fn drop(&mut self) {
+        let now = self.session.now();
+        self.session.update(self.owner, |claimed| {
+            claimed.attended = claimed.attended.saturating_sub(1);
+            claimed.left = now;
+        });
+    }
+}
+
+impl Session {
+    /// Notes a claim before anything of it is sent. No, if the session is over.
+    pub(crate) fn begin(&self, owner: &OwnerId, lock: &LockName) -> bool {
+        let claimed = Claimed {
+            lock: lock.clone(),
+            node: None,
+            predecessor: None,
+            look: Arc::default(),
+            hold: None,
+            watched: false,
+            ending: false,
+            attended: 0,
+            left: self.now(),
+        };
+        let mut state = self.state();
+        // Asked under the same lock under which its end is noted.
+        let alive = self.life() == Life::Alive;
+        if alive {
+            state.claims.insert(owner.clone(), claimed);
+            if std::mem::take(&mut state.idle) {
+                self.wake.notify_one();
+            }
+        }
+        alive
+    }
+
+    /// While the answer is kept, the upkeep leaves this claim alone.
+    pub(crate) fn attend<'a>(&'a self, owner: &'a OwnerId) -> Attending<'a> {
+        self.update(owner, |claimed| claimed.attended += 1);
+        Attending { session: self, owner }
+    }
+
+    pub(crate) fn forget(&self, owner: &OwnerId) -> Option<Claimed> {
+        self.state().claims.remove(owner)
+    }
+
+    /// The node of a hold is gone. No, if it was given back, or that is known already.
+    pub(crate) fn lose(&self, owner: &OwnerId, node: &str) -> bool {
+        let mut state = self.state();
+        let is_lost = |claimed: &Claimed| claimed.node.as_deref() == Some(node) && !claimed.ending;
+        let lost = state.claims.get(owner).is_some_and(is_lost);
+        lost && state.claims.remove(owner).is_some()
+    }
+
+    pub(crate) fn claimed(&self, owner: &OwnerId) -> Option<Claimed> {
+        self.state().claims.get(owner).cloned()
+    }
+
+    /// Changes what is known of a claim, if it is still known at all.
+    pub(crate) fn update(&self, owner: &OwnerId, change: impl FnOnce(&mut Claimed)) {
+        if let Some(claimed) = self.state().claims.get_mut(owner) {
+            change(claimed);
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! What others do by hand to the nodes of a line, and watch events that are lost: nobody is granted but the first in
+//! line, and nobody waits for ever.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::raw::{PERSISTENT, raw};
+use lock_core::{
+    Claim, DistributedLock, ErrorKind, Grant, LeaseState, LockName, Locks, OwnerId, Result, Unlocked,
+};
+use lock_zookeeper::ZookeeperLock;
+use test_servers::ZookeeperServers;
+use tokio::task::JoinHandle;
+use zookeeper_client::{Acls, Client, CreateMode};
+
+/// Never over while a test runs.
+const LONG: Duration = Duration::from_secs(300);
+
+/// For what needs no lease's end.
+const BOUND: Duration = Duration::from_secs(60);
+
+/// What Curator's `Revoker` writes.
+const REVOKE: &[u8] = b"__REVOKE__";
+
+fn claim(owner: &str) -> Claim {
+    Claim::new(LockName::new("x").unwrap(), OwnerId::from_store(owner), LONG)
+}
+
+async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(BOUND, future).await.unwrap_or_else(|_| panic!("not within {BOUND:?}: {what}"))
+}
+
+async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    soon(what, async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+/// A client of ours that waits in the line.
+struct Waiter {
+    lock: Arc<ZookeeperLock>,
+    claim: Claim,
+    node: String,
+    asking: JoinHandle<Result<Grant>>,
+}
+
+impl Waiter {
+    async fn granted(self) -> (Arc<ZookeeperLock>, Claim) {
+        soon("the grant", self.asking).await.unwrap().unwrap();
+        (self.lock, self.claim)
+    }
+
+    /// Somebody deleted its node.
+    async fn removed(self) {
+        let error = soon("an error", self.asking).await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        assert_eq!(self.lock.unlock(&self.claim).await.unwrap(), Unlocked::NotHeld);
+    }
+}
+
+/// A server with one line in it.
+struct Line {
+    servers: ZookeeperServers,
+    raw: Client,
+}
+
+impl Line {
+    async fn new() -> Self {
+        let servers = ZookeeperServers::start();
+        Self { raw: raw(&servers).await, servers }
+    }
+
+    async fn client(&self) -> Arc<ZookeeperLock> {
+        Arc::new(ZookeeperLock::connect(&self.servers.url(), "oarlock").await.unwrap())
+    }
+
+    async fn nodes(&self) -> Vec<String> {
+        let mut nodes = self.raw.list_children("/oarlock/x").await.unwrap_or_default();
+        nodes.sort_by_key(|node| node.rsplit('-').next().unwrap().to_owned());
+        nodes.into_iter().map(|node| format!("/oarlock/x/{node}")).collect()
+    }
+
+    /// A node that somebody else made in the way of Curator and holds.
+    async fn held_by_another(&self) -> String {
+        for path in ["/oarlock", "/oarlock/x"] {
+            let _ = self.raw.create(path, b"", &PERSISTENT).await;
+        }
+        let ephemeral = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+        let path = "/oarlock/x/_c_4f4a2c0e-8a43-4c5a-b1f6-0a6de3bd0c43-lock-";
+        let (_, number) = self.raw.create(path, b"theirs", &ephemeral).await.unwrap();
+        format!("{path}{number}")
+    }
+
+    async fn held_by_us(&self) -> (Arc<ZookeeperLock>, Claim, String) {
+        let (lock, claim) = (self.client().await, claim("holder"));
+        lock.try_lock(&claim).await.unwrap().unwrap();
+        (lock, claim, self.nodes().await.pop().unwrap())
+    }
+
+    /// A client of ours, which waits at the end of the line.
+    async fn waiter(&self, owner: &str) -> Waiter {
+        let before = self.nodes().await;
+        let (lock, claim) = (self.client().await, claim(owner));
+        let asking = tokio::spawn({
+            let (lock, claim) = (Arc::clone(&lock), claim.clone());
+            async move { lock.lock(&claim).await }
+        });
+        until("its node", async || self.nodes().await.len() == before.len() + 1).await;
+        self.watched(before.last().unwrap()).await;
+        let node = self.nodes().await.pop().unwrap();
+        Waiter { lock, claim, node, asking }
+    }
+
+    /// Somebody watches this node: the look that led to the watch is over.
+    async fn watched(&self, node: &str) {
+        let is_watched = async || self.servers.ask(0, "wchp").unwrap().lines().any(|line| line == node);
+        until("a watch", is_watched).await;
+    }
+
+    /// Writes to a node. Those who watch it have been told when this ends, and watch no more.
+    async fn write(&self, node: &str) {
+        self.raw.set_data(node, REVOKE, None).await.unwrap();
+    }
+
+    async fn delete(&self, node: &str) {
+        self.raw.delete(node, None).await.unwrap();
+    }
+}
+
+/// A waiter that was told of something looks, and watches again; or was granted.
+async fn watches_again(line: &Line, node: &str, waiter: &Waiter) {
+    until("another watch", async || {
+        assert!(!waiter.asking.is_finished(), "another holds");
+        line.servers.ask(0, "wchp").unwrap().lines().any(|line| line == node)
+    })
+    .await;
+}
+
+/// 119. A write to the holder's node, which Curator's `Revoker` does, grants nothing, nor does one to a waiter's. The
+/// line goes on as if nothing had been.
+#[tokio::test]
+async fn a_write_to_any_node_grants_nothing() {
+    let line = Line::new().await;
+    let held = line.held_by_another().await;
+    let first = line.waiter("first").await;
+    let second = line.waiter("second").await;
+    for _ in 0..3 {
+        line.write(&held).await;
+        watches_again(&line, &held, &first).await;
+        line.write(&first.node).await;
+        watches_again(&line, &first.node, &second).await;
+        line.write(&second.node).await;
+    }
+    assert!(!first.asking.is_finished() && !second.asking.is_finished());
+    line.delete(&held).await;
+    let (lock, claim) = first.granted().await;
+    assert!(!second.asking.is_finished());
+    assert_eq!(lock.unlock(&claim).await.unwrap(), Unlocked::Released);
+    let (lock, claim) = second.granted().await;
+    assert_eq!(lock.unlock(&claim).await.unwrap(), Unlocked::Released);
+}
+
+/// 119. A waiter's node is written and deleted in one transaction, as a release might be: the one behind it waits for
+/// the holder.
+#[tokio::test]
+async fn a_waiter_that_goes_with_a_write_is_no_holder() {
+    let line = Line::new().await;
+    let (holder, held_by, held) = line.held_by_us().await;
+    let first = line.waiter("first").await;
+    let second = line.waiter("second").await;
+    let mut writer = line.raw.new_multi_writer();
+    writer.add_set_data(&first.node, REVOKE, None).unwrap();
+    writer.add_delete(&first.node, None).unwrap();
+    writer.commit().await.unwrap();
+    watches_again(&line, &held, &second).await;
+    assert_eq!(holder.unlock(&held_by).await.unwrap(), Unlocked::Released);
+    let (lock, claim) = second.granted().await;
+    assert_eq!(lock.unlock(&claim).await.unwrap(), Unlocked::Released);
+    first.removed().await;
+}
+
+/// 119. A write to the node of a hold is no loss, however often, and what is known of the hold stays: its node goes with
+/// the release.
+#[tokio::test]
+async fn a_write_to_a_held_node_is_no_loss() {
+    let line = Line::new().await;
+    let lock = line.client().await;
+    let locks = Locks::builder(lock).lease(LONG).build().unwrap();
+    let guard = locks.mutex("x").lock().await.unwrap();
+    let held = line.nodes().await.pop().unwrap();
+    let is_watched_again = async || {
+        assert_eq!(guard.state(), LeaseState::Held);
+        line.servers.ask(0, "wchp").unwrap().lines().any(|line| line == held)
+    };
+    for _ in 0..3 {
+        until("the watch", is_watched_again).await;
+        line.write(&held).await;
+    }
+    until("the watch", is_watched_again).await;
+    let ours = line.client().await;
+    assert!(ours.try_lock(&claim("another")).await.unwrap().is_none());
+    guard.unlock().await.unwrap();
+    assert_eq!(line.nodes().await, [""; 0]);
+    // It is a loss at once when the node goes.
+    let guard = locks.mutex("x").lock().await.unwrap();
+    let held = line.nodes().await.pop().unwrap();
+    line.watched(&held).await;
+    line.write(&held).await;
+    line.delete(&held).await;
+    soon("the loss", guard.lost()).await;
+}
+
+/// 120. A waiter whose node was deleted by hand is told so, and is not granted beside the one behind it.
+#[tokio::test]
+async fn a_waiter_without_a_node_is_not_granted() {
+    for by_us in [true, false] {
+        let line = Line::new().await;
+        let ours = if by_us { Some(line.held_by_us().await) } else { None };
+        let held = if by_us { line.nodes().await.pop().unwrap() } else { line.held_by_another().await };
+        let first = line.waiter("first").await;
+        let second = line.waiter("second").await;
+        line.delete(&first.node).await;
+        watches_again(&line, &held, &second).await;
+        match ours {
+            Some((lock, claim, _)) => assert_eq!(lock.unlock(&claim).await.unwrap(), Unlocked::Released),
+            None => line.delete(&held).await,
+        }
+        let (lock, claim) = second.granted().await;
+        first.removed().await;
+        assert!(line.client().await.try_lock(&self::claim("another")).await.unwrap().is_none());
+        assert_eq!(lock.unlock(&claim).await.unwrap(), Unlocked::Released);
+    }
+}
+
+/// 120. Of three in line, each node in turn is deleted by hand: exactly those who are left are granted, in their order.
+#[tokio::test]
+async fn whichever_node_is_deleted_the_others_are_granted_in_order() {
+    for deleted in 0..3 {
+        let line = Line::new().await;
+        let held = line.held_by_another().await;
+        let mut waiters = Vec::new();
+        for owner in ["first", "second", "third"] {
+            waiters.push(line.waiter(owner).await);
+        }
+        line.delete(&waiters[deleted].node).await;
+        line.delete(&held).await;
+        for (number, waiter) in waiters.into_iter().enumerate() {
+            if number == deleted {
+                waiter.removed().await;
+                continue;
+            }
+            let (lock, claim) = waiter.granted().await;
+            assert_eq!(lock.unlock(&claim).await.unwrap(), Unlocked::Released);
+        }
+        assert_eq!(line.nodes().await, [""; 0]);
+    }
+}
