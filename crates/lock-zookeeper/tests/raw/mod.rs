@@ -15,3 +15,12 @@ pub(crate) async fn raw(servers: &ZookeeperServers) -> Client {
     let session = Duration::from_secs(100);
     Client::connector().with_session_timeout(session).connect(&hosts.join(",")).await.unwrap()
 }
+
+/// Does another session than the node's own watch it? (A holder watches its own.)
+pub(crate) async fn is_watched(servers: &ZookeeperServers, raw: &Client, node: &str) -> bool {
+    let Some(stat) = raw.check_stat(node).await.unwrap() else { return false };
+    let own = format!("{:#x}", stat.ephemeral_owner);
+    let watches = servers.ask(0, "wchp").unwrap();
+    let mut watchers = watches.lines().skip_while(|line| *line != node).skip(1).take_while(|line| !line.starts_with('/'));
+    watchers.any(|session| session.trim() != own && !session.trim().is_empty())
+}

@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::raw::raw;
+use crate::raw::{is_watched, raw};
 use lock_core::{LockGuard, Locks};
 use lock_zookeeper::ZookeeperLock;
 use test_servers::{ZookeeperServers, curator};
@@ -150,13 +150,9 @@ async fn curator_revokes_and_nothing_is_granted_by_it() {
         nodes.sort_by_key(|node| node.rsplit('-').next().unwrap().to_owned());
         nodes
     };
-    let is_watched = |node: &str| {
-        let path = format!("/oarlock/job/{node}");
-        servers.ask(0, "wchp").unwrap().lines().any(|line| line == path)
-    };
     let watched = async |node: &str, idle: &[&JoinHandle<LockGuard>]| {
         let watching = async {
-            while !is_watched(node) {
+            while !is_watched(&servers, &raw, &format!("/oarlock/job/{node}")).await {
                 assert!(idle.iter().all(|waiter| !waiter.is_finished()), "another holds");
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }

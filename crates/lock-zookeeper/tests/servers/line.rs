@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::raw::{PERSISTENT, raw};
+use crate::raw::{PERSISTENT, is_watched, raw};
 use lock_core::{
     Claim, DistributedLock, ErrorKind, Grant, LeaseState, LockName, Locks, OwnerId, Result, Unlocked,
 };
@@ -114,10 +114,9 @@ impl Line {
         Waiter { lock, claim, node, asking }
     }
 
-    /// Somebody watches this node: the look that led to the watch is over.
+    /// Somebody else watches this node: the look that led to the watch is over.
     async fn watched(&self, node: &str) {
-        let is_watched = async || self.servers.ask(0, "wchp").unwrap().lines().any(|line| line == node);
-        until("a watch", is_watched).await;
+        until("a watch", async || is_watched(&self.servers, &self.raw, node).await).await;
     }
 
     /// Writes to a node. Those who watch it have been told when this ends, and watch no more.
@@ -134,7 +133,7 @@ impl Line {
 async fn watches_again(line: &Line, node: &str, waiter: &Waiter) {
     until("another watch", async || {
         assert!(!waiter.asking.is_finished(), "another holds");
-        line.servers.ask(0, "wchp").unwrap().lines().any(|line| line == node)
+        is_watched(&line.servers, &line.raw, node).await
     })
     .await;
 }
@@ -191,9 +190,10 @@ async fn a_write_to_a_held_node_is_no_loss() {
     let locks = Locks::builder(lock).lease(LONG).build().unwrap();
     let guard = locks.mutex("x").lock().await.unwrap();
     let held = line.nodes().await.pop().unwrap();
+    let watches = |node: &str| line.servers.ask(0, "wchp").unwrap().lines().any(|line| line == node);
     let is_watched_again = async || {
         assert_eq!(guard.state(), LeaseState::Held);
-        line.servers.ask(0, "wchp").unwrap().lines().any(|line| line == held)
+        watches(&held)
     };
     for _ in 0..3 {
         until("the watch", is_watched_again).await;
@@ -207,7 +207,7 @@ async fn a_write_to_a_held_node_is_no_loss() {
     // It is a loss at once when the node goes.
     let guard = locks.mutex("x").lock().await.unwrap();
     let held = line.nodes().await.pop().unwrap();
-    line.watched(&held).await;
+    until("the watch", async || watches(&held)).await;
     line.write(&held).await;
     line.delete(&held).await;
     soon("the loss", guard.lost()).await;

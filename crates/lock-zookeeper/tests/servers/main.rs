@@ -13,3 +13,4 @@ mod rights;
 mod says;
 mod server_clock;
 mod slow;
+mod upkeep;

@@ -1,0 +1,214 @@
+//! What is done beside all requests: sessions that are shared and end, nodes that nobody holds, watch events that are
+//! lost.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::raw::{is_watched, raw};
+use lock_core::{Claim, DistributedLock, LockName, Locks, OwnerId, Unlocked};
+use lock_zookeeper::{ZookeeperLock, ZookeeperOptions};
+use test_servers::ZookeeperServers;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use zookeeper_client::{Acl, AuthId, Client, Permission};
+
+/// Never over while a test runs.
+const LONG: Duration = Duration::from_secs(300);
+
+/// Short enough to wait for its end.
+const LEASE: Duration = Duration::from_secs(4);
+
+/// For what needs no lease's end.
+const BOUND: Duration = Duration::from_secs(60);
+
+fn claim(name: &str, owner: &str, lease: Duration) -> Claim {
+    Claim::new(LockName::new(name).unwrap(), OwnerId::from_store(owner), lease)
+}
+
+async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(BOUND, future).await.unwrap_or_else(|_| panic!("not within {BOUND:?}: {what}"))
+}
+
+async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    soon(what, async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+async fn nodes(raw: &Client) -> Vec<String> {
+    let mut nodes = raw.list_children("/oarlock/x").await.unwrap_or_default();
+    nodes.sort_by_key(|node| node.rsplit('-').next().unwrap().to_owned());
+    nodes
+}
+
+/// 122. Each of hundreds of leases is of another length, as the times to deadlines are, and a server takes ten
+/// connections from one host: more would be refused, and the sessions of holders could not come back.
+#[tokio::test]
+async fn leases_of_all_lengths_need_few_connections() {
+    let servers = ZookeeperServers::start_with(1, &["maxClientCnxns=10"]);
+    let lock = ZookeeperLock::connect(&servers.url(), "oarlock").await.unwrap();
+    let held = claim("held", "holder", LONG);
+    lock.try_lock(&held).await.unwrap().unwrap();
+    for number in 0..300 {
+        let lease = LEASE + Duration::from_millis(number * 119);
+        let claim = claim("x", &number.to_string(), lease);
+        let grant = lock.try_lock(&claim).await.unwrap().unwrap();
+        assert!(grant.valid_until <= lock.clock().now() + lease);
+        assert_eq!(lock.unlock(&claim).await.unwrap(), Unlocked::Released);
+    }
+    let connections = servers.ask(0, "cons").unwrap().lines().filter(|line| line.contains("queued=")).count();
+    assert!(connections <= 8, "{connections} connections");
+    assert!(lock.renew(std::slice::from_ref(&held)).await.pop().unwrap().is_ok());
+}
+
+/// 123. A release fails for as long as it is repeated, and the session lives on: the node goes as soon as it can.
+#[tokio::test]
+async fn what_was_given_back_in_vain_goes_while_the_session_lives() {
+    let servers = ZookeeperServers::start();
+    let (lock, raw) = (ZookeeperLock::connect(&servers.url(), "oarlock").await.unwrap(), raw(&servers).await);
+    let held = claim("x", "holder", LEASE);
+    // Of another lock in the same session, which goes on.
+    let other = claim("y", "other", LEASE);
+    lock.try_lock(&held).await.unwrap().unwrap();
+    lock.try_lock(&other).await.unwrap().unwrap();
+    let may = |permission| [Acl::new(permission, AuthId::anyone())];
+    let all_but_delete = Permission::READ | Permission::WRITE | Permission::CREATE | Permission::ADMIN;
+    raw.set_acl("/oarlock/x", &may(all_but_delete), None).await.unwrap();
+    lock.unlock(&held).await.unwrap_err();
+    assert_eq!(nodes(&raw).await.len(), 1);
+    raw.set_acl("/oarlock/x", &may(Permission::ALL), None).await.unwrap();
+    until("the node is gone", async || {
+        lock.renew(std::slice::from_ref(&other)).await;
+        nodes(&raw).await.is_empty()
+    })
+    .await;
+    assert_eq!(lock.unlock(&other).await.unwrap(), Unlocked::Released, "in the same session");
+}
+
+/// 123. A wait is given up, and nobody undoes it: its place in line goes, and the next is granted.
+#[tokio::test]
+async fn a_place_that_nobody_waits_in_goes_while_the_session_lives() {
+    let servers = ZookeeperServers::start();
+    let connect = async || Arc::new(ZookeeperLock::connect(&servers.url(), "oarlock").await.unwrap());
+    let (holder, left, raw) = (connect().await, connect().await, raw(&servers).await);
+    let (held, wait, other) = (claim("x", "holder", LONG), claim("x", "waits", LEASE), claim("y", "other", LEASE));
+    holder.try_lock(&held).await.unwrap().unwrap();
+    left.try_lock(&other).await.unwrap().unwrap();
+    {
+        let in_line = until("its place", async || nodes(&raw).await.len() == 2);
+        tokio::select! {
+            () = in_line => {}
+            granted = left.lock(&wait) => panic!("{granted:?} while another holds"),
+        }
+    }
+    until("the place is gone", async || {
+        left.renew(std::slice::from_ref(&other)).await;
+        nodes(&raw).await.len() == 1
+    })
+    .await;
+    assert_eq!(left.unlock(&other).await.unwrap(), Unlocked::Released, "in the same session");
+}
+
+/// In front of a server: it can lose what the server tells unasked, which is watch events.
+struct Deaf {
+    address: SocketAddr,
+    loses: Arc<AtomicBool>,
+    lost: Arc<AtomicU32>,
+}
+
+impl Deaf {
+    async fn in_front_of(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (loses, lost) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+        let (loses_here, lost_here) = (Arc::clone(&loses), Arc::clone(&lost));
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect(server).await.unwrap();
+                tokio::spawn(serve(client, server, Arc::clone(&loses_here), Arc::clone(&lost_here)));
+            }
+        });
+        Self { address, loses, lost }
+    }
+
+    async fn client(&self) -> Arc<ZookeeperLock> {
+        let url = format!("zookeeper://{}", self.address);
+        Arc::new(ZookeeperOptions::new(&url).unwrap().connect().await.unwrap())
+    }
+
+    fn lose(&self) {
+        self.loses.store(true, Ordering::SeqCst);
+    }
+
+    fn lost(&self) -> u32 {
+        self.lost.load(Ordering::SeqCst)
+    }
+}
+
+async fn serve(
+    client: TcpStream,
+    server: TcpStream,
+    loses: Arc<AtomicBool>,
+    lost: Arc<AtomicU32>,
+) -> std::io::Result<()> {
+    let ((mut asks, mut told), (mut tells, mut asked)) = (client.into_split(), server.into_split());
+    let asking = async {
+        tokio::io::copy(&mut asks, &mut asked).await?;
+        std::io::Result::Ok(())
+    };
+    let telling = async {
+        loop {
+            let mut packet = vec![0; tells.read_u32().await? as usize];
+            tells.read_exact(&mut packet).await?;
+            // Answers have the number of their request.
+            if packet.starts_with(&(-1_i32).to_be_bytes()) && loses.load(Ordering::SeqCst) {
+                lost.fetch_add(1, Ordering::SeqCst);
+                continue;
+            }
+            told.write_u32(packet.len() as u32).await?;
+            told.write_all(&packet).await?;
+        }
+    };
+    tokio::select! {
+        ended = asking => ended,
+        ended = telling => ended,
+    }
+}
+
+/// 124. The event that wakes a waiter is lost: it costs seconds, and not the waiter.
+#[tokio::test]
+async fn a_lost_event_costs_no_waiter() {
+    let servers = ZookeeperServers::start();
+    let (deaf, raw) = (Deaf::in_front_of(servers.addresses()[0]).await, raw(&servers).await);
+    let holder = ZookeeperLock::connect(&servers.url(), "oarlock").await.unwrap();
+    let held = claim("x", "holder", LONG);
+    holder.try_lock(&held).await.unwrap().unwrap();
+    let lock = deaf.client().await;
+    let waiting = tokio::spawn(async move { lock.lock(&claim("x", "waits", LONG)).await });
+    let node = format!("/oarlock/x/{}", nodes(&raw).await[0]);
+    until("it waits", async || is_watched(&servers, &raw, &node).await).await;
+    deaf.lose();
+    assert_eq!(holder.unlock(&held).await.unwrap(), Unlocked::Released);
+    soon("the grant", waiting).await.unwrap().unwrap();
+    assert!(deaf.lost() > 0);
+}
+
+/// 124. The event that tells of the end of a hold is lost: the loss is told seconds later, and not at the lease's end.
+#[tokio::test]
+async fn a_lost_event_hides_no_loss_for_long() {
+    let servers = ZookeeperServers::start();
+    let (deaf, raw) = (Deaf::in_front_of(servers.addresses()[0]).await, raw(&servers).await);
+    let locks = Locks::builder(deaf.client().await).lease(LONG).build().unwrap();
+    let guard = locks.mutex("x").lock().await.unwrap();
+    let held = format!("/oarlock/x/{}", nodes(&raw).await[0]);
+    until("it watches", async || servers.ask(0, "wchp").unwrap().lines().any(|line| line == held)).await;
+    deaf.lose();
+    raw.delete(&held, None).await.unwrap();
+    soon("the loss", guard.lost()).await;
+    assert!(deaf.lost() > 0);
+}
