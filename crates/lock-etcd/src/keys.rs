@@ -37,7 +37,12 @@ impl Keys {
 
     /// The key that shows that the client with this lease lives.
     pub(crate) fn beacon(&self, lease: i64) -> String {
-        format!("{}%session/{lease:x}", self.prefix)
+        format!("{}{lease:x}", self.beacons())
+    }
+
+    /// What all of these begin with.
+    pub(crate) fn beacons(&self) -> String {
+        format!("{}%session/", self.prefix)
     }
 
     /// The key whose making is where tokens are counted from; its value is the time of that in microseconds.

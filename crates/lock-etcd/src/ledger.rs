@@ -484,7 +484,7 @@ mod tests {
         ask.wait_for(go.clone(), &mut place);
         place.waits(20);
         assert!(place.news.try_recv().is_err() && ledger.awaits(&go));
-        assert_eq!(ledger.waited_for(), [go.clone()]);
+        assert_eq!(ledger.waited_for(), std::slice::from_ref(&go));
         for (key, before) in [("x/go", 15), ("x/b", 20)] {
             ledger.ended(key, before);
         }

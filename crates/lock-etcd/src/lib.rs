@@ -107,14 +107,6 @@ impl EtcdLock {
         Self { shared, tasks: Arc::default() }
     }
 
-    /// Every claim that is made after this has answered gets a token above this one, whoever's it is and whatever its
-    /// name: all locks of a prefix count together. What stands already above it stays. It may be repeated after a lost
-    /// reply.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the trait has no such verb yet"))]
-    pub(crate) async fn raise_tokens(&self, _name: &LockName, above: StoreToken) -> Result<()> {
-        self.shared.tokens.raise(&self.shared.connection, above).await
-    }
-
     /// Sees to it that the tasks run. Those of a runtime that was shut down do not.
     fn ensure_tasks(&self) {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,6 +122,7 @@ impl DistributedLock for EtcdLock {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::new("etcd", Scope::Network);
         capabilities.fair = true;
+        capabilities.raises_tokens = true;
         capabilities.prompt_loss = true;
         capabilities.min_lease = Duration::from_secs(2);
         capabilities.answers_within = self.shared.connection.timeout;
@@ -180,6 +173,10 @@ impl DistributedLock for EtcdLock {
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
         self.shared.evict(name).await
+    }
+
+    async fn raise_tokens(&self, _name: &LockName, above: StoreToken) -> Result<()> {
+        self.shared.tokens.raise(&self.shared.connection, above).await
     }
 
     async fn doctor(&self) -> Result<Vec<Finding>> {

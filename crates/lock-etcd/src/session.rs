@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{
-    Compare, CompareOp, Error as EtcdError, KeyValue, LeaseGrantOptions, LeaseKeepAliveStream, LeaseKeeper, PutOptions,
-    Txn, TxnOp, TxnResponse,
+    Compare, CompareOp, Error as EtcdError, GetOptions, KeyValue, LeaseGrantOptions, LeaseKeepAliveStream, LeaseKeeper,
+    PutOptions, Txn, TxnOp, TxnResponse,
 };
 use lock_core::{Error, ErrorKind, Instant, Result};
 
@@ -80,12 +80,21 @@ impl Session {
             let (lease, since, ttl) = grant(connection, seconds).await?;
             let beacon = keys.beacon(lease);
             // Only where there is none, so that it does no harm should it come twice.
+            let others = GetOptions::new().with_prefix().with_keys_only().with_limit(2);
+            let others = || TxnOp::get(keys.beacons(), Some(others.clone()));
             let txn = Txn::new()
                 .when([Compare::create_revision(beacon.as_str(), CompareOp::Equal, 0)])
-                .and_then([TxnOp::put(beacon.as_str(), "", Some(PutOptions::new().with_lease(lease))), tokens.make()])
-                .or_else([tokens.get()]);
+                .and_then([
+                    TxnOp::put(beacon.as_str(), "", Some(PutOptions::new().with_lease(lease))),
+                    others(),
+                    tokens.make(),
+                ])
+                .or_else([others(), tokens.get()]);
             let answer = transact(connection, Again::Yes, txn).await?;
-            tokens.settle(connection, last(&answer), revision(&answer)?).await?;
+            let at = revision(&answer)?;
+            tokens.settle(connection, last(&answer), at).await?;
+            let alone = found(&answer)?.first().is_some_and(|beacons| beacons.len() == 1);
+            tokens.catch_up(connection, alone, at).await?;
             Ok(Self::new(lease, beacon, since, ttl))
         };
         opening.await.map_err(not_done)

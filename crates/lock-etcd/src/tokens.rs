@@ -7,6 +7,9 @@
 //! revision. So a client with an old base is refused, reads it anew and repeats; and a claim's token is always counted
 //! from the base that was there when its key was created, however late it is granted.
 //!
+//! The first session of a client raises the base to its clock, so that an application that has been elsewhere, and comes
+//! back, has higher tokens than it had there.
+//!
 //! Somebody may delete the key. Then who needs it makes it anew, not lower than the one it knew; and a client that finds
 //! one that is lower than the one it knew, made by a newcomer whose clock is behind, raises it before it uses it.
 
@@ -25,6 +28,10 @@ use crate::session::transact;
 
 /// A base that is made anew is so far above what is known, for the revisions that come before it is made.
 const AHEAD: i64 = 1_000_000;
+
+/// In microseconds: a base that is further behind the clock is raised by whoever comes, though others use it and have to
+/// read it anew.
+const FAR_BEHIND: i64 = 10_000_000;
 
 /// What the key said when it was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +69,8 @@ struct State {
     present: Base,
     /// The greatest number that any base had.
     floor: i64,
+    /// This client has once compared it with its clock.
+    caught_up: bool,
 }
 
 impl Tokens {
@@ -121,6 +130,18 @@ impl Tokens {
             let answer = transact(connection, Again::Yes, txn).await?;
             (read, revision_now) = (last(&answer), revision(&answer)?);
         }
+    }
+
+    /// Raises the base to this client's clock when it first uses the prefix, if nobody else uses it or it is far behind:
+    /// the application may have been elsewhere meanwhile, and had higher tokens there.
+    pub(crate) async fn catch_up(&self, connection: &Connection, alone: bool, at: i64) -> Result<()> {
+        let (now, caught_up) = (clock(), self.state().caught_up);
+        let behind = now.saturating_sub(at.saturating_add(self.present().above));
+        if !caught_up && (behind > FAR_BEHIND || alone && behind > 0) {
+            self.raise(connection, StoreToken::new(u64::try_from(now).unwrap_or_default())?).await?;
+        }
+        self.state().caught_up = true;
+        Ok(())
     }
 
     /// The key as it is now, and at which revision that is.

@@ -114,17 +114,6 @@ impl ZookeeperLock {
         Some((hold, self.settings.clock.now()))
     }
 
-    /// Every claim that is made after this answered, of whatever name below the prefix, has a token above that one. It
-    /// changes nothing if they would anyway.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Invalid`](lock_core::ErrorKind::Invalid) if there are none above. After any other it may have been
-    /// done, and may be repeated.
-    #[allow(dead_code, reason = "the trait is to have it")]
-    pub(crate) async fn raise_tokens(&self, _: &LockName, above: StoreToken) -> Result<()> {
-        self.sessions.any().await?.raise_tokens(above).await
-    }
-
     /// Renews the claims of one session.
     async fn renew_in(session: &Session, claims: &[(usize, &Claim)]) -> Vec<(usize, Result<Renewal>)> {
         // A proof that comes later renews nothing any more.
@@ -184,6 +173,7 @@ impl DistributedLock for ZookeeperLock {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::new("zookeeper", Scope::Network);
         capabilities.fair = true;
+        capabilities.raises_tokens = true;
         capabilities.prompt_loss = true;
         capabilities.min_lease = self.sessions.shortest;
         capabilities.max_lease = self.sessions.longest.get().copied();
@@ -263,6 +253,10 @@ impl DistributedLock for ZookeeperLock {
                 Err(error) => return Err(of_request(error)),
             }
         }
+    }
+
+    async fn raise_tokens(&self, _name: &LockName, above: StoreToken) -> Result<()> {
+        self.sessions.any().await?.raise_tokens(above).await
     }
 
     async fn doctor(&self) -> Result<Vec<Finding>> {

@@ -180,7 +180,12 @@ impl Sessions {
 
     /// A session to look with: the longest lets a busy server take its time.
     pub(crate) async fn any(&self) -> Result<Arc<Session>> {
-        let longest = self.state().live.values().rfind(|live| live.is_alive() && !live.is_retired()).map(|live| Arc::clone(&live.session));
+        let longest = self
+            .state()
+            .live
+            .values()
+            .rfind(|live| live.is_alive() && !live.is_retired())
+            .map(|live| Arc::clone(&live.session));
         match longest {
             Some(session) => Ok(session),
             None => self.of(self.shortest).await,

@@ -5,6 +5,9 @@
 //! do. A client reads the base once. So that none goes on with an old one, every transaction that makes a claim's node
 //! checks the base: its version, and that it is the same node, for a node that was deleted and made anew begins with the
 //! same version. What only the same node has is a child named after the number of its creation, the *mark*.
+//!
+//! A client raises the base to the servers' clock at its first use, so that an application that has been elsewhere, and
+//! comes back, has higher tokens than it had there.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -51,6 +54,10 @@ impl Tokens {
     }
 }
 
+/// In microseconds: a base that is further behind the clock is raised by whoever comes, though others use it and have to
+/// read it anew.
+const FAR_BEHIND: u64 = 10_000_000;
+
 /// Any version.
 const ANY: i32 = -1;
 
@@ -87,6 +94,7 @@ impl Session {
         let read = *self.settings.tokens.lock();
         match read.tokens {
             Some(tokens) if !read.old => Ok(tokens),
+            None => self.catch_up_with_clock().await,
             before => self.read_tokens(before).await,
         }
     }
@@ -102,6 +110,23 @@ impl Session {
         tokio::time::timeout(self.settings.timeout, self.raise(above))
             .await
             .unwrap_or_else(|_| Err(of_request(ZkError::Timeout)))
+    }
+
+    /// Raises the base to the servers' clock when this client first uses the prefix, if nobody else uses it or it is far
+    /// behind: the application may have been elsewhere meanwhile, and had higher tokens there.
+    async fn catch_up_with_clock(&self) -> Result<Tokens, ZkError> {
+        loop {
+            let tokens = self.read_tokens(None).await?;
+            let written = self.write_beacon().await?;
+            // Cut off to milliseconds.
+            let now = u64::try_from(written.mtime).unwrap_or_default().saturating_add(1).saturating_mul(1000);
+            let behind = now.saturating_sub(tokens.base.token(written.mzxid).map_or(StoreToken::MAX, StoreToken::get));
+            let beacons = &self.settings.names.beacons();
+            let alone = async || Ok::<_, ZkError>(self.list(beacons).await?.is_none_or(|beacons| beacons.len() < 2));
+            if !(behind > FAR_BEHIND || behind > 0 && alone().await?) || self.add(tokens, behind).await? {
+                return self.settings.tokens.lock().tokens.map_or_else(|| Ok(tokens), Ok);
+            }
+        }
     }
 
     async fn raise(&self, above: StoreToken) -> Result<()> {
@@ -339,6 +364,8 @@ mod tests {
         assert!(error.kind() == ErrorKind::Refused && error.to_string().contains("tokens are counted"), "{error}");
         raw.set_data("/oarlock-tokens", b"1000000000000", None).await.unwrap();
         let stat = raw.check_stat("/oarlock-tokens").await.unwrap().unwrap();
-        assert!(lock.try_lock(&claim).await.unwrap().unwrap().token.get() > stat.ctime as u64 * 1000 + 1_000_000_000_000);
+        assert!(
+            lock.try_lock(&claim).await.unwrap().unwrap().token.get() > stat.ctime as u64 * 1000 + 1_000_000_000_000
+        );
     }
 }

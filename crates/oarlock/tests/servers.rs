@@ -7,7 +7,10 @@ mod application;
 #[path = "../examples/scheduled_job.rs"]
 mod scheduled_job;
 
+use std::time::Duration;
+
 use application::works;
+use oarlock::Fence;
 use test_servers::{MariaDbServer, PostgresServer, RedisServer, ZookeeperServers};
 
 #[tokio::test]
@@ -40,4 +43,29 @@ async fn zookeeper() {
 #[tokio::test]
 async fn etcd() {
     works(&test_servers::EtcdCluster::start(1).url()).await;
+}
+
+/// One resource that checks tokens, and one service that is carried from store to store and back: it changes nothing but
+/// its URL, and no holder is refused.
+#[cfg(all(feature = "etcd", feature = "sqlite"))]
+#[tokio::test]
+async fn one_resource_through_all_stores() {
+    let folder = tempfile::tempdir().unwrap();
+    let (redis, zookeeper, etcd) =
+        (RedisServer::start(), ZookeeperServers::start(), test_servers::EtcdCluster::start(1));
+    let (postgres, mysql) = (PostgresServer::start(), MariaDbServer::start());
+    let sqlite = format!("sqlite:{}", folder.path().join("locks.db").display());
+    let there = [sqlite, redis.url(), zookeeper.url(), etcd.url(), postgres.url(), mysql.url()];
+    let resource = Fence::new();
+    for url in there.iter().chain(there.iter().rev()) {
+        let locks = oarlock::connect(url).await.unwrap();
+        for _ in 0..3 {
+            let guard = locks.mutex("orders/42").lock().await.unwrap();
+            resource.check(guard.fencing_token()).unwrap_or_else(|stale| panic!("{url}: {stale}"));
+            guard.unlock().await.unwrap();
+        }
+        assert!(locks.shutdown(Duration::from_secs(5)).await.unreleased.is_empty(), "{url}");
+        // ZooKeeper's clock tells milliseconds.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }

@@ -28,7 +28,7 @@ impl Harness for EtcdHarness {
     }
 
     fn declared(&self) -> &'static [(&'static str, &'static str)] {
-        &[("token_range", "the token is the cluster's revision, which counts changes and cannot be set")]
+        &[("token_range", "tokens count each change of the cluster: ten below the highest are too few for it")]
     }
 
     fn registry(&self) -> Registry {

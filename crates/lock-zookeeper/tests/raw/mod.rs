@@ -21,6 +21,7 @@ pub(crate) async fn is_watched(servers: &ZookeeperServers, raw: &Client, node: &
     let Some(stat) = raw.check_stat(node).await.unwrap() else { return false };
     let own = format!("{:#x}", stat.ephemeral_owner);
     let watches = servers.ask(0, "wchp").unwrap();
-    let mut watchers = watches.lines().skip_while(|line| *line != node).skip(1).take_while(|line| !line.starts_with('/'));
+    let mut watchers =
+        watches.lines().skip_while(|line| *line != node).skip(1).take_while(|line| !line.starts_with('/'));
     watchers.any(|session| session.trim() != own && !session.trim().is_empty())
 }

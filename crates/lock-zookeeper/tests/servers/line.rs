@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::raw::{PERSISTENT, is_watched, raw};
-use lock_core::{
-    Claim, DistributedLock, ErrorKind, Grant, LeaseState, LockName, Locks, OwnerId, Result, Unlocked,
-};
+use lock_core::{Claim, DistributedLock, ErrorKind, Grant, LeaseState, LockName, Locks, OwnerId, Result, Unlocked};
 use lock_zookeeper::ZookeeperLock;
 use test_servers::ZookeeperServers;
 use tokio::task::JoinHandle;
