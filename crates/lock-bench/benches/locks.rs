@@ -39,6 +39,9 @@ fn main() -> ExitCode {
     if wanted("sqlite-contended") {
         figures.extend(sqlite::contended(folder.path(), 5, second * 4));
     }
+    if wanted("memory-owners") {
+        figures.push(runtime.block_on(memory::many_owners(7, 10_000)));
+    }
     if wanted("memory-kept") {
         figures.push(runtime.block_on(kept::memory(10_000, 3)));
     }
