@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{BoxFuture, FutureExt, try_join3};
 use lock_core::{Claim, Error, ErrorKind, Grant, Result, StoreToken, Unlocked};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 use zookeeper_client::{
-    Client, CreateMode, CreateOptions, Error as ZkError, EventType, MultiWriteError, MultiWriteResult, OneshotWatcher,
+    Client, CreateMode, CreateOptions, Error as ZkError, EventType, MultiWriteError, MultiWriteResult, WatchedEvent,
 };
 
 use crate::claims::Hold;
 use crate::error::{of_preparing, of_request};
 use crate::names::{Ahead, ahead, name_of};
-use crate::release::{find, node_prefix, release};
+use crate::release::{find, node_prefix, passing, release};
 use crate::session::{Life, Session};
 use crate::sessions::Sessions;
 use crate::tokens::Tokens;
@@ -42,6 +43,15 @@ struct Place<'a> {
     folder: String,
     node: String,
     look: Arc<Notify>,
+    /// What happens to our node.
+    own: Option<BoxFuture<'static, WatchedEvent>>,
+}
+
+enum Turn {
+    Ours,
+    /// Whatever happened: the predecessor may have been written to, or have given up its wait behind others, and our own
+    /// node may have been deleted. Only the line tells whose turn it is.
+    Look,
 }
 
 /// A session in which a claim of this lease can enter a line.
@@ -119,24 +129,26 @@ async fn stand(session: &Session, client: Arc<Client>, claim: &Claim, wait: bool
         claimed.look = Arc::clone(&look);
     });
     session.proved(sent);
-    let place = Place { session, claim, folder, node, look };
+    let mut place = Place { session, claim, folder, node, look, own: None };
     let mut children = match children {
         Some(children) => children,
         None => place.line().await?,
     };
+    let mut waited = false;
     loop {
         let Some(Ahead { predecessor, .. }) = ahead(&children, place.name()) else { return Err(removed()) };
         let Some(predecessor) = predecessor else {
-            return grant(session, claim, token).await.map(Attempt::Granted);
+            return place.grant(token, waited).await.map(Attempt::Granted);
         };
         if !wait {
             // What is left, and not known to be gone, is the caller's to undo.
             return release(session, &claim.owner).await.map(|_: Unlocked| Attempt::Busy);
         }
-        place.wait_for(predecessor).await?;
-        // Whatever happened: its predecessor may have been written to, or have given up its wait behind others, and our
-        // own node may have been deleted. Only the line tells whose turn it is.
-        children = place.line().await?;
+        waited = true;
+        match place.turn(predecessor).await? {
+            Turn::Ours => return place.grant(token, waited).await.map(Attempt::Granted),
+            Turn::Look => children = place.line().await?,
+        }
     }
 }
 
@@ -213,61 +225,85 @@ impl Place<'_> {
         name_of(&self.node)
     }
 
-    async fn line(&self) -> Result<Vec<String>> {
+    async fn line(&mut self) -> Result<Vec<String>> {
         self.session.list(&self.folder).await.map_err(of_request)?.ok_or_else(removed)
     }
 
-    /// Waits until something happens to the predecessor, or may have happened.
-    async fn wait_for(&self, predecessor: &str) -> Result<()> {
-        let path = &format!("{}/{predecessor}", self.folder);
+    /// Waits until the predecessor passes the lock on, or something else happens.
+    ///
+    /// A holder that had waited makes and deletes a node in the transaction that deletes its own (`release.rs`). Who
+    /// hears of that knows that its predecessor held until then, and so that it is next, without another look. A server
+    /// tells a session of events in their order: so if nothing was heard of our own node by then, it was there.
+    async fn turn(&mut self, predecessor: &str) -> Result<Turn> {
+        let (own, path) = (&self.node, &format!("{}/{predecessor}", self.folder));
+        let (passed, own_is_watched) = (&passing(path), self.own.is_some());
         self.session.update(&self.claim.owner, |claimed| claimed.predecessor = Some(path.clone()));
-        let watching = |client: Arc<Client>| async move { client.check_and_watch_stat(path).await };
-        let (stat, watcher) = self.session.ask(watching).await.map_err(of_request)?;
-        match stat {
-            Some(_) => self.event(watcher).await,
-            None => Ok(()),
+        let watching = |client: Arc<Client>| async move {
+            let own =
+                async { if own_is_watched { Ok(None) } else { client.check_and_watch_stat(own).await.map(Some) } };
+            try_join3(client.check_and_watch_stat(passed), client.check_and_watch_stat(path), own).await
+        };
+        let ((_, passed), (predecessor, gone), own) = self.session.ask(watching).await.map_err(of_request)?;
+        if let Some((standing, watcher)) = own {
+            self.own = standing.map(|_| watcher.changed().boxed());
         }
-    }
-
-    /// Waits for what happens to a node, as long as the servers confirm that the session lives.
-    async fn event(&self, watcher: OneshotWatcher) -> Result<()> {
-        let over = || of_request(ZkError::SessionExpired);
+        let Some(own) = self.own.as_mut().filter(|_| predecessor.is_some()) else {
+            return Ok(Turn::Look);
+        };
+        let session = self.session;
+        let over = async || {
+            session.reached(Life::Over).await;
+            Err(of_request(ZkError::SessionExpired))
+        };
         tokio::select! {
-            event = watcher.changed() => match event.event_type {
-                EventType::Session => {
-                    self.session.reached(Life::Over).await;
-                    Err(over())
-                }
-                _ => Ok(()),
+            biased;
+            () = session.reached(Life::Over) => over().await,
+            event = passed.changed() => match event.event_type {
+                EventType::Session => over().await,
+                EventType::NodeCreated if own.now_or_never().is_none() => Ok(Turn::Ours),
+                _ => Ok(Turn::Look),
             },
-            () = self.look.notified() => Ok(()),
-            () = self.session.reached(Life::Over) => Err(over()),
-            () = self.silence() => Err(of_request(ZkError::Timeout)),
+            event = gone.changed() => match event.event_type {
+                EventType::Session => over().await,
+                _ => Ok(Turn::Look),
+            },
+            event = &mut *own => {
+                self.own = None;
+                match event.event_type {
+                    EventType::Session => over().await,
+                    _ => Ok(Turn::Look),
+                }
+            }
+            () = self.look.notified() => Ok(Turn::Look),
+            () = silence(session) => Err(of_request(ZkError::Timeout)),
         }
     }
 
-    /// Ends when the session is not sure to live any more.
-    async fn silence(&self) {
-        loop {
-            let until = self.session.sure_until();
-            self.session.settings.clock.sleep_until(until).await;
-            if self.session.sure_until() <= until {
-                return;
-            }
-        }
+    /// The lock is ours, as long as the session is sure to live.
+    async fn grant(self, token: StoreToken, waited: bool) -> Result<Grant> {
+        let Self { session, claim, .. } = self;
+        session.sure(claim.lease).await.map_err(of_request)?;
+        let valid_until = session.valid_until(claim.lease);
+        let hold = Hold { token, since: session.now(), ends: valid_until, waited };
+        let watched = self.own.is_some_and(|own| session.watch_on(&claim.owner, &self.node, own));
+        session.update(&claim.owner, |claimed| {
+            claimed.hold = Some(hold);
+            claimed.predecessor = None;
+            claimed.watched = watched;
+        });
+        Ok(Grant::new(token, valid_until))
     }
 }
 
-/// The lock is ours, as long as the session is sure to live.
-async fn grant(session: &Session, claim: &Claim, token: StoreToken) -> Result<Grant> {
-    session.sure(claim.lease).await.map_err(of_request)?;
-    let valid_until = session.valid_until(claim.lease);
-    let hold = Hold { token, since: session.now(), ends: valid_until };
-    session.update(&claim.owner, |claimed| {
-        claimed.hold = Some(hold);
-        claimed.predecessor = None;
-    });
-    Ok(Grant::new(token, valid_until))
+/// Ends when the session is not sure to live any more.
+async fn silence(session: &Session) {
+    loop {
+        let until = session.sure_until();
+        session.settings.clock.sleep_until(until).await;
+        if session.sure_until() <= until {
+            return;
+        }
+    }
 }
 
 fn removed() -> Error {

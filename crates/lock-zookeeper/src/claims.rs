@@ -34,6 +34,8 @@ pub(crate) struct Hold {
     pub(crate) since: Instant,
     /// When its lease is over, unless it is renewed.
     pub(crate) ends: Instant,
+    /// Did it stand in line? Then others may stand behind it that saw who was before it.
+    pub(crate) waited: bool,
 }
 
 impl Claimed {

@@ -2,7 +2,7 @@
 
 use lock_core::{LockName, OwnerId, Result, Unlocked};
 use uuid::Uuid;
-use zookeeper_client::Error as ZkError;
+use zookeeper_client::{Client, CreateMode, Error as ZkError};
 
 use crate::claims::Claimed;
 use crate::error;
@@ -77,7 +77,11 @@ async fn delete(session: &Session, owner: &OwnerId, claimed: &Claimed, sent: &mu
         };
         let Some((node, held)) = found else { return Ok(Deleted::NotThere) };
         let (at, repeated) = (session.now(), std::mem::replace(sent, true));
-        match client.delete(&node, None).await {
+        let deleted = match claimed.hold {
+            Some(hold) if hold.waited => pass_on(session, &client, &node).await,
+            _ => client.delete(&node, None).await,
+        };
+        match deleted {
             Ok(()) => {
                 session.proved(at);
                 return Ok(if held { Deleted::Now } else { Deleted::NotThere });
@@ -87,6 +91,29 @@ async fn delete(session: &Session, owner: &OwnerId, claimed: &Claimed, sent: &mu
             Err(ZkError::ConnectionLoss | ZkError::Custom(_)) => session.doubt(),
             Err(error) => return Err(error::of_request(error)),
         }
+    }
+}
+
+/// The path of the node that is made and deleted when the holder whose node this is passes the lock on. Nobody else
+/// makes it, and nobody takes it for one in the line.
+pub(crate) fn passing(node: &str) -> String {
+    format!("{node}-passing")
+}
+
+/// Deletes the holder's node so that whoever is behind it knows that it was the holder's. A mere deletion may be of one
+/// that gave up its wait; and a write to the node, which would be told as well, may be anybody's.
+async fn pass_on(session: &Session, client: &Client, node: &str) -> Result<(), ZkError> {
+    let passing = &passing(node);
+    let mut writer = client.new_multi_writer();
+    writer.add_create(passing, b"", &CreateMode::Ephemeral.with_acls(session.settings.acls()))?;
+    writer.add_delete(passing, None)?;
+    writer.add_delete(node, None)?;
+    match writer.commit().await.map_err(ZkError::from) {
+        // Such as by a quota, or because somebody made that node by hand.
+        Err(ZkError::NodeExists | ZkError::NoAuth | ZkError::InvalidAcl | ZkError::QuotaExceeded) => {
+            client.delete(node, None).await
+        }
+        written => written.map(drop),
     }
 }
 

@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::join;
+use futures_util::future::{BoxFuture, join};
 use lock_core::{Error, ErrorKind, Instant, OwnerId, Result};
-use tokio::sync::{Notify, watch};
-use zookeeper_client::{Client, CreateMode, Error as ZkError, SessionInfo, SessionState, Stat};
+use tokio::sync::{Notify, mpsc, watch};
+use zookeeper_client::{Client, CreateMode, Error as ZkError, SessionInfo, SessionState, Stat, WatchedEvent};
 
 use crate::claims::Claimed;
 use crate::error;
@@ -41,6 +41,9 @@ pub(crate) struct Session {
     proving: tokio::sync::Mutex<()>,
     /// It is to end as soon as there is no claim in it.
     pub(crate) retired: AtomicBool,
+    /// To the task beside the session: watches on nodes that are held now.
+    watches: mpsc::UnboundedSender<Watch>,
+    pub(crate) watches_to_keep: Mutex<Option<mpsc::UnboundedReceiver<Watch>>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,6 +68,13 @@ pub(crate) struct State {
     pub(crate) claims: HashMap<OwnerId, Claimed>,
     /// Does the task beside the session sleep until it is woken?
     pub(crate) idle: bool,
+}
+
+/// A watch on the node of a claim.
+pub(crate) struct Watch {
+    pub(crate) owner: OwnerId,
+    pub(crate) node: String,
+    pub(crate) event: BoxFuture<'static, WatchedEvent>,
 }
 
 /// After how long without a byte a connection is replaced. The client pings in half of it at the latest.
@@ -97,6 +107,7 @@ impl Session {
         let lasts = client.session_timeout();
         // The leader itself makes a session.
         let state = State { base: Some(begun), ..State::default() };
+        let (watches, watches_to_keep) = mpsc::unbounded_channel();
         Ok(Self {
             report: shortest.unwrap_or(lasts) / 4,
             info: client.session().clone(),
@@ -109,6 +120,8 @@ impl Session {
             abandoned: AtomicBool::new(false),
             proving: tokio::sync::Mutex::default(),
             retired: AtomicBool::new(false),
+            watches,
+            watches_to_keep: Mutex::new(Some(watches_to_keep)),
         })
     }
 
@@ -312,6 +325,11 @@ impl Session {
             Err(ZkError::NoNode) => Ok(None),
             listed => listed.map(Some),
         }
+    }
+
+    /// Has a watch on the node of a hold kept. No, if nobody is there to keep it.
+    pub(crate) fn watch_on(&self, owner: &OwnerId, node: &str, event: BoxFuture<'static, WatchedEvent>) -> bool {
+        self.watches.send(Watch { owner: owner.clone(), node: node.to_owned(), event }).is_ok()
     }
 
     /// Ends the session: everything it made goes with it.

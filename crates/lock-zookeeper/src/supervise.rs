@@ -2,8 +2,8 @@
 //! sees to it that a session that ended is ended on the servers too.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use zookeeper_client::{Client, Error as ZkError, EventType, MultiReadResult, SessionState, StateWatcher};
 
 use crate::release;
-use crate::session::{Life, Session, is_over};
+use crate::session::{Life, Session, Watch, is_over};
 
 /// How often the claims are looked at, while there are any; and how long a hold lasts, at least, that is watched.
 const TICK: Duration = Duration::from_millis(100);
@@ -63,6 +63,9 @@ async fn serve(session: &Arc<Session>, states: &mut StateWatcher, notices: &broa
     let mut used = session.now();
     let mut asked = None;
     // Chores walk over all claims: at their time, and not whenever something happens.
+    let Some(mut watches) = session.watches_to_keep.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+        return;
+    };
     let (mut chores_at, mut look_at) = (Instant::now(), Instant::now() + LOOK);
     while session.client().is_ok() {
         if Instant::now() >= chores_at {
@@ -89,6 +92,7 @@ async fn serve(session: &Arc<Session>, states: &mut StateWatcher, notices: &broa
                     let _ = notices.send(Notice::NotHeld(owner));
                 }
             },
+            Some(watch) = watches.recv() => errands.push(Box::pin(keep(Arc::clone(session), watch))),
             () = session.wake.notified() => chores_at = Instant::now(),
             () = tokio::time::sleep_until(chores_at.min(look_at)) => {}
         }
@@ -180,6 +184,15 @@ async fn end(session: Arc<Session>, owner: OwnerId, late: lock_core::Instant) ->
         }
     }
     Vec::new()
+}
+
+/// The same as [`watch`], with a watch that is there already.
+async fn keep(session: Arc<Session>, kept: Watch) -> Vec<Gone> {
+    match kept.event.await.event_type {
+        EventType::Session => Vec::new(),
+        EventType::NodeDeleted => vec![(kept.owner, kept.node)],
+        _ => watch(session, kept.owner, kept.node).await,
+    }
 }
 
 /// Ends when the node of a hold is gone. Somebody may write to it: that means nothing.

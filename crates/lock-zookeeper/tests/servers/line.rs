@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::raw::{PERSISTENT, is_watched, raw};
 use lock_core::{Claim, DistributedLock, ErrorKind, Grant, LeaseState, LockName, Locks, OwnerId, Result, Unlocked};
 use lock_zookeeper::ZookeeperLock;
-use test_servers::ZookeeperServers;
+use test_servers::{Proxy, ZookeeperServers};
 use tokio::task::JoinHandle;
 use zookeeper_client::{Acls, Client, CreateMode};
 
@@ -100,8 +100,12 @@ impl Line {
 
     /// A client of ours, which waits at the end of the line.
     async fn waiter(&self, owner: &str) -> Waiter {
+        self.waiter_by(self.client().await, owner).await
+    }
+
+    async fn waiter_by(&self, lock: Arc<ZookeeperLock>, owner: &str) -> Waiter {
         let before = self.nodes().await;
-        let (lock, claim) = (self.client().await, claim(owner));
+        let claim = claim(owner);
         let asking = tokio::spawn({
             let (lock, claim) = (Arc::clone(&lock), claim.clone());
             async move { lock.lock(&claim).await }
@@ -255,4 +259,59 @@ async fn whichever_node_is_deleted_the_others_are_granted_in_order() {
         }
         assert_eq!(line.nodes().await, [""; 0]);
     }
+}
+
+/// 120. A holder that had waited passes the lock on, while the node of the next was deleted: the next hears of both at
+/// once, and is not granted.
+#[tokio::test]
+async fn what_is_passed_on_to_a_waiter_without_a_node_is_not_taken() {
+    for over_another_connection in [false, true] {
+        let line = Line::new().await;
+        let held = line.held_by_another().await;
+        let first = line.waiter("first").await;
+        let proxy = Proxy::new(line.servers.addresses()[0]);
+        let url = format!("zookeeper://{}", proxy.address());
+        let behind = Arc::new(ZookeeperLock::connect(&url, "oarlock").await.unwrap());
+        let second = line.waiter_by(behind, "second").await;
+        let third = line.waiter("third").await;
+        line.delete(&held).await;
+        let (lock, claim) = first.granted().await;
+        proxy.hold_s2c();
+        line.delete(&second.node).await;
+        assert_eq!(lock.unlock(&claim).await.unwrap(), Unlocked::Released);
+        let (lock, claim) = third.granted().await;
+        if over_another_connection {
+            proxy.reset();
+        }
+        proxy.forward();
+        second.removed().await;
+        assert!(line.client().await.try_lock(&self::claim("another")).await.unwrap().is_none());
+        assert_eq!(lock.unlock(&claim).await.unwrap(), Unlocked::Released);
+    }
+}
+
+/// 119. Holders that had waited pass the lock on down the line, whatever was written to its nodes before.
+#[tokio::test]
+async fn the_lock_is_passed_on_down_a_line_that_was_written_to() {
+    let line = Line::new().await;
+    let held = line.held_by_another().await;
+    let mut waiters = Vec::new();
+    for number in 0..5 {
+        waiters.push(line.waiter(&number.to_string()).await);
+    }
+    for waiter in &waiters {
+        line.write(&waiter.node).await;
+    }
+    line.delete(&held).await;
+    let mut last = None;
+    for number in 0..5 {
+        let waiter = waiters.remove(0);
+        let token = soon("the grant", waiter.asking).await.unwrap().unwrap().token;
+        assert!(Some(token) > last, "{number}");
+        last = Some(token);
+        assert!(waiters.iter().all(|behind| !behind.asking.is_finished()));
+        line.write(&waiter.node).await;
+        assert_eq!(waiter.lock.unlock(&waiter.claim).await.unwrap(), Unlocked::Released);
+    }
+    assert_eq!(line.nodes().await, [""; 0]);
 }
