@@ -307,7 +307,10 @@ async fn a_contended_lock_costs_six_requests_whatever_the_crowd() {
         let others = 8 + start.elapsed().as_secs() + start.elapsed().as_secs() / 5 * (crowd * 2).div_ceil(200);
         assert!(asked <= 6 * crowd + others, "{asked} requests for {crowd}, and {others} others");
         // What is sent beyond the answers is watches that fired: two of the next for each release, and the holder's own.
-        assert!(told <= asked + 3 * crowd + others, "{told} packets for {asked} requests of {crowd}, and {others} others");
+        assert!(
+            told <= asked + 3 * crowd + others,
+            "{told} packets for {asked} requests of {crowd}, and {others} others"
+        );
     }
 }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::events::Events;
 use crate::raw::{PERSISTENT, is_watched, raw};
 use lock_core::{Claim, DistributedLock, ErrorKind, Grant, LeaseState, LockName, Locks, OwnerId, Result, Unlocked};
 use lock_zookeeper::ZookeeperLock;
@@ -265,29 +266,46 @@ async fn whichever_node_is_deleted_the_others_are_granted_in_order() {
 /// once, and is not granted.
 #[tokio::test]
 async fn what_is_passed_on_to_a_waiter_without_a_node_is_not_taken() {
-    for over_another_connection in [false, true] {
-        let line = Line::new().await;
-        let held = line.held_by_another().await;
-        let first = line.waiter("first").await;
-        let proxy = Proxy::new(line.servers.addresses()[0]);
-        let url = format!("zookeeper://{}", proxy.address());
-        let behind = Arc::new(ZookeeperLock::connect(&url, "oarlock").await.unwrap());
-        let second = line.waiter_by(behind, "second").await;
-        let third = line.waiter("third").await;
-        line.delete(&held).await;
-        let (lock, claim) = first.granted().await;
-        proxy.hold_s2c();
-        line.delete(&second.node).await;
-        assert_eq!(lock.unlock(&claim).await.unwrap(), Unlocked::Released);
-        let (lock, claim) = third.granted().await;
-        if over_another_connection {
-            proxy.reset();
-        }
-        proxy.forward();
-        second.removed().await;
-        assert!(line.client().await.try_lock(&self::claim("another")).await.unwrap().is_none());
-        assert_eq!(lock.unlock(&claim).await.unwrap(), Unlocked::Released);
-    }
+    let line = Line::new().await;
+    let held = line.held_by_another().await;
+    let first = line.waiter("first").await;
+    let events = Events::of(line.servers.addresses()[0]).await;
+    let second = line.waiter_by(events.client().await, "second").await;
+    let third = line.waiter("third").await;
+    line.delete(&held).await;
+    let (lock, claim) = first.granted().await;
+    events.gather();
+    line.delete(&second.node).await;
+    assert_eq!(lock.unlock(&claim).await.unwrap(), Unlocked::Released);
+    let (lock, claim) = third.granted().await;
+    events.forward();
+    second.removed().await;
+    assert!(line.client().await.try_lock(&self::claim("another")).await.unwrap().is_none());
+    assert_eq!(lock.unlock(&claim).await.unwrap(), Unlocked::Released);
+}
+
+/// 120. The same, and the next hears of it over another connection.
+#[tokio::test]
+async fn what_is_passed_on_over_a_break_to_a_waiter_without_a_node_is_not_taken() {
+    let line = Line::new().await;
+    let held = line.held_by_another().await;
+    let first = line.waiter("first").await;
+    let proxy = Proxy::new(line.servers.addresses()[0]);
+    let url = format!("zookeeper://{}", proxy.address());
+    let behind = Arc::new(ZookeeperLock::connect(&url, "oarlock").await.unwrap());
+    let second = line.waiter_by(behind, "second").await;
+    let third = line.waiter("third").await;
+    line.delete(&held).await;
+    let (lock, claim) = first.granted().await;
+    proxy.hold_s2c();
+    line.delete(&second.node).await;
+    assert_eq!(lock.unlock(&claim).await.unwrap(), Unlocked::Released);
+    let (lock, claim) = third.granted().await;
+    proxy.reset();
+    proxy.forward();
+    second.removed().await;
+    assert!(line.client().await.try_lock(&self::claim("another")).await.unwrap().is_none());
+    assert_eq!(lock.unlock(&claim).await.unwrap(), Unlocked::Released);
 }
 
 /// 119. Holders that had waited pass the lock on down the line, whatever was written to its nodes before.

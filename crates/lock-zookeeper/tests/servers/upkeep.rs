@@ -1,17 +1,14 @@
 //! What is done beside all requests: sessions that are shared and end, nodes that nobody holds, watch events that are
 //! lost.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::events::Events;
 use crate::raw::{is_watched, raw};
 use lock_core::{Claim, DistributedLock, LockName, Locks, OwnerId, Unlocked};
-use lock_zookeeper::{ZookeeperLock, ZookeeperOptions};
+use lock_zookeeper::ZookeeperLock;
 use test_servers::ZookeeperServers;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use zookeeper_client::{Acl, AuthId, Client, Permission};
 
 /// Never over while a test runs.
@@ -114,101 +111,35 @@ async fn a_place_that_nobody_waits_in_goes_while_the_session_lives() {
     assert_eq!(left.unlock(&other).await.unwrap(), Unlocked::Released, "in the same session");
 }
 
-/// In front of a server: it can lose what the server tells unasked, which is watch events.
-struct Deaf {
-    address: SocketAddr,
-    loses: Arc<AtomicBool>,
-    lost: Arc<AtomicU32>,
-}
-
-impl Deaf {
-    async fn in_front_of(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (loses, lost) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
-        let (loses_here, lost_here) = (Arc::clone(&loses), Arc::clone(&lost));
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let server = TcpStream::connect(server).await.unwrap();
-                tokio::spawn(serve(client, server, Arc::clone(&loses_here), Arc::clone(&lost_here)));
-            }
-        });
-        Self { address, loses, lost }
-    }
-
-    async fn client(&self) -> Arc<ZookeeperLock> {
-        let url = format!("zookeeper://{}", self.address);
-        Arc::new(ZookeeperOptions::new(&url).unwrap().connect().await.unwrap())
-    }
-
-    fn lose(&self) {
-        self.loses.store(true, Ordering::SeqCst);
-    }
-
-    fn lost(&self) -> u32 {
-        self.lost.load(Ordering::SeqCst)
-    }
-}
-
-async fn serve(
-    client: TcpStream,
-    server: TcpStream,
-    loses: Arc<AtomicBool>,
-    lost: Arc<AtomicU32>,
-) -> std::io::Result<()> {
-    let ((mut asks, mut told), (mut tells, mut asked)) = (client.into_split(), server.into_split());
-    let asking = async {
-        tokio::io::copy(&mut asks, &mut asked).await?;
-        std::io::Result::Ok(())
-    };
-    let telling = async {
-        loop {
-            let mut packet = vec![0; tells.read_u32().await? as usize];
-            tells.read_exact(&mut packet).await?;
-            // Answers have the number of their request.
-            if packet.starts_with(&(-1_i32).to_be_bytes()) && loses.load(Ordering::SeqCst) {
-                lost.fetch_add(1, Ordering::SeqCst);
-                continue;
-            }
-            told.write_u32(packet.len() as u32).await?;
-            told.write_all(&packet).await?;
-        }
-    };
-    tokio::select! {
-        ended = asking => ended,
-        ended = telling => ended,
-    }
-}
-
 /// 124. The event that wakes a waiter is lost: it costs seconds, and not the waiter.
 #[tokio::test]
 async fn a_lost_event_costs_no_waiter() {
     let servers = ZookeeperServers::start();
-    let (deaf, raw) = (Deaf::in_front_of(servers.addresses()[0]).await, raw(&servers).await);
+    let (events, raw) = (Events::of(servers.addresses()[0]).await, raw(&servers).await);
     let holder = ZookeeperLock::connect(&servers.url(), "oarlock").await.unwrap();
     let held = claim("x", "holder", LONG);
     holder.try_lock(&held).await.unwrap().unwrap();
-    let lock = deaf.client().await;
+    let lock = events.client().await;
     let waiting = tokio::spawn(async move { lock.lock(&claim("x", "waits", LONG)).await });
     let node = format!("/oarlock/x/{}", nodes(&raw).await[0]);
     until("it waits", async || is_watched(&servers, &raw, &node).await).await;
-    deaf.lose();
+    events.lose();
     assert_eq!(holder.unlock(&held).await.unwrap(), Unlocked::Released);
     soon("the grant", waiting).await.unwrap().unwrap();
-    assert!(deaf.lost() > 0);
+    assert!(events.lost() > 0);
 }
 
 /// 124. The event that tells of the end of a hold is lost: the loss is told seconds later, and not at the lease's end.
 #[tokio::test]
 async fn a_lost_event_hides_no_loss_for_long() {
     let servers = ZookeeperServers::start();
-    let (deaf, raw) = (Deaf::in_front_of(servers.addresses()[0]).await, raw(&servers).await);
-    let locks = Locks::builder(deaf.client().await).lease(LONG).build().unwrap();
+    let (events, raw) = (Events::of(servers.addresses()[0]).await, raw(&servers).await);
+    let locks = Locks::builder(events.client().await).lease(LONG).build().unwrap();
     let guard = locks.mutex("x").lock().await.unwrap();
     let held = format!("/oarlock/x/{}", nodes(&raw).await[0]);
     until("it watches", async || servers.ask(0, "wchp").unwrap().lines().any(|line| line == held)).await;
-    deaf.lose();
+    events.lose();
     raw.delete(&held, None).await.unwrap();
     soon("the loss", guard.lost()).await;
-    assert!(deaf.lost() > 0);
+    assert!(events.lost() > 0);
 }
