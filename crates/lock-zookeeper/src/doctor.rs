@@ -1,5 +1,6 @@
 //! Settings of the servers that void a promise.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use lock_core::{Finding, Result};
@@ -31,21 +32,31 @@ impl ZookeeperLock {
                 "run three servers or five, and name all of them in the URL",
             ));
         }
+        // Who may not list them may not lock, either, and is told so there.
+        if let Some(stranger) = self.foreign().await.unwrap_or_default().first() {
+            found.push(finding(
+                format!("node={stranger}"),
+                "exclusion from whoever made it: it is of another kind than a mutex's, and neither waits for the other",
+                "have that program use Curator's InterProcessMutex or kazoo's Lock on this path, or another path",
+            ));
+        }
         if self.settings.is_tls() {
             return Ok(found);
         }
         for host in hosts {
             match ask(host, "srvr", self.settings.timeout).await {
-                Some(answer) if answer.contains("Mode: ") => {}
-                Some(answer) if answer.contains("whitelist") => {}
+                Some((answer, _)) if answer.contains("Mode: ") || answer.contains("whitelist") => {}
                 _ => found.push(finding(
                     format!("server={host}"),
                     "availability: it does not serve",
                     "look at this server, and at its log",
                 )),
             }
-            if let Some(answer) = ask(host, "conf", self.settings.timeout).await {
-                found.extend(tick_finding(&answer, self.sessions.shortest));
+            if let Some((conf, us)) = ask(host, "conf", self.settings.timeout).await {
+                found.extend(tick_finding(&conf, self.sessions.shortest));
+                if let Some((connections, _)) = ask(host, "cons", self.settings.timeout).await {
+                    found.extend(connections_finding(host, &conf, &connections, us));
+                }
             }
         }
         Ok(found)
@@ -56,22 +67,43 @@ fn finding(setting: String, voids: &str, advice: &str) -> Finding {
     Finding::new(setting, voids.to_owned(), advice.to_owned())
 }
 
-/// What a server answers to a command in four letters.
-async fn ask(host: &str, command: &str, timeout: Duration) -> Option<String> {
+/// What a server answers to a command in four letters, and as whom it knows us.
+async fn ask(host: &str, command: &str, timeout: Duration) -> Option<(String, IpAddr)> {
     let asking = async {
         let mut stream = TcpStream::connect(host).await?;
+        let us = stream.local_addr()?.ip();
         stream.write_all(command.as_bytes()).await?;
         let mut answer = String::new();
         // What goes on for longer is none of ZooKeeper's.
-        stream.take(64 << 10).read_to_string(&mut answer).await?;
-        std::io::Result::Ok(answer)
+        stream.take(1 << 20).read_to_string(&mut answer).await?;
+        std::io::Result::Ok((answer, us))
     };
     tokio::time::timeout(timeout, asking).await.ok()?.ok()
 }
 
+/// A number from a server's configuration.
+fn number(conf: &str, name: &str) -> Option<u64> {
+    conf.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?.trim().parse().ok()
+}
+
+/// A server takes so many connections from one host. At the last of them, a session that lost its own cannot come back.
+fn connections_finding(host: &str, conf: &str, connections: &str, us: IpAddr) -> Option<Finding> {
+    let most = number(conf, "maxClientCnxns").filter(|most| *most > 0)?;
+    // Such as " /127.0.0.1:40002[1](queued=0,recved=12,...)", and an IPv6 address with all of its zeros.
+    let address = |line: &str| line.trim().strip_prefix('/')?.split('[').next()?.rsplit_once(':')?.0.parse().ok();
+    let ours = connections.lines().filter_map(address).filter(|address: &IpAddr| *address == us).count() as u64;
+    (ours * 5 >= most * 4).then(|| {
+        finding(
+            format!("maxClientCnxns={most}, {ours} connections from {us} to {host}"),
+            "that holds last over a broken connection: beyond so many, this server closes each new one from this host",
+            "raise maxClientCnxns on all servers, or open fewer clients on this host",
+        )
+    })
+}
+
 /// We take half of the shortest session for a tick.
-fn tick_finding(answer: &str, shortest: Duration) -> Option<Finding> {
-    let tick = answer.lines().find_map(|line| line.strip_prefix("tickTime="))?.trim().parse().ok()?;
+fn tick_finding(conf: &str, shortest: Duration) -> Option<Finding> {
+    let tick = number(conf, "tickTime")?;
     (Duration::from_millis(tick) > shortest / 2).then(|| {
         finding(
             format!("tickTime={tick}, sessions from {shortest:?} on"),
@@ -91,5 +123,22 @@ mod tests {
         assert!(tick_finding(conf, Duration::from_secs(4)).is_none());
         assert!(tick_finding(conf, Duration::from_secs(2)).unwrap().setting.contains("2000"));
         assert!(tick_finding("conf is not executed because it is not in the whitelist.", USUAL).is_none());
+    }
+    #[test]
+    fn connections_that_are_nearly_all_are_found() {
+        let us = IpAddr::from([127, 0, 0, 1]);
+        let line = |number: usize| format!(" /127.0.0.1:{}[1](queued=0,recved=1,sent=1,sid=0x1)\n", 40_000 + number);
+        let connections = |ours: usize| -> String {
+            let others = " /10.0.0.7:40001[1](queued=0)\n /0:0:0:0:0:0:0:1:40001[1](queued=0)\n".to_owned();
+            (0..ours).map(line).chain([others]).collect()
+        };
+        let found = |conf: &str, ours| connections_finding("h:2181", conf, &connections(ours), us);
+        let conf = "clientPort=2181\nmaxClientCnxns=10\n";
+        assert!(found(conf, 7).is_none());
+        assert!(found(conf, 8).unwrap().setting.contains("maxClientCnxns=10, 8 connections from 127.0.0.1"));
+        assert!(found("maxClientCnxns=0\n", 8).is_none());
+        assert!(found("conf is not executed because it is not in the whitelist.", 8).is_none());
+        let conf = "maxClientCnxns=1\n";
+        assert!(connections_finding("h", conf, &connections(0), "::1".parse().unwrap()).is_some());
     }
 }

@@ -9,12 +9,15 @@ use zookeeper_client::{Client, Error as ZkError, MultiReadResult, MultiReader, S
 
 use crate::ZookeeperLock;
 use crate::error::of_request;
-use crate::names::in_line;
+use crate::names::{in_line, is_in_line};
 use crate::session::{Session, beacon};
 use crate::tokens::Tokens;
 
 /// How many nodes one request asks for: an answer has its bounds.
 const AT_ONCE: usize = 200;
+
+/// How many locks are looked at for nodes of another kind: one of many tells as much.
+const MOST: usize = 2000;
 
 /// A lock, and the path of its holder's node.
 pub(crate) struct Seen {
@@ -48,6 +51,23 @@ impl ZookeeperLock {
             }
         }
         Ok(page)
+    }
+}
+
+impl ZookeeperLock {
+    /// Nodes in the folders of some locks that are in none of their lines, as they are found.
+    pub(crate) async fn foreign(&self) -> Result<Vec<String>> {
+        let session = self.sessions.any().await?;
+        let names = &self.settings.names;
+        let children = session.list_now(names.root()).await.map_err(of_request)?.unwrap_or_default();
+        let folders = children.iter().filter_map(|child| Some(names.folder(&names.name(child)?)));
+        let folders: Vec<_> = folders.take(MOST).collect();
+        let found = Look { lock: self, session: &session }.children(&folders).await.map_err(of_request)?;
+        let strangers = |(folder, children): (&String, Vec<String>)| {
+            let strangers = children.into_iter().filter(|child| !is_in_line(child));
+            strangers.map(|child| format!("{folder}/{child}")).collect::<Vec<_>>()
+        };
+        Ok(folders.iter().zip(found).flat_map(strangers).collect())
     }
 }
 

@@ -83,6 +83,11 @@ fn number(child: &str) -> Option<i32> {
     digits.parse::<i64>().ok().filter(|_| digits.len() >= 10).map(|number| number as i32)
 }
 
+/// Does it stand in line for a mutex? Other recipes have nodes of another kind.
+pub(crate) fn is_in_line(child: &str) -> bool {
+    number(child).is_some()
+}
+
 /// Who stands before a node.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ahead<'a> {

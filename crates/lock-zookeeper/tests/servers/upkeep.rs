@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::events::Events;
-use crate::raw::{is_watched, raw};
+use crate::raw::{PERSISTENT, is_watched, raw};
 use lock_core::{Claim, DistributedLock, LockName, Locks, OwnerId, Unlocked};
 use lock_zookeeper::ZookeeperLock;
 use test_servers::ZookeeperServers;
@@ -142,4 +142,26 @@ async fn a_lost_event_hides_no_loss_for_long() {
     raw.delete(&held, None).await.unwrap();
     soon("the loss", guard.lost()).await;
     assert!(events.lost() > 0);
+}
+
+/// What keeps a host from its locks is found before it does: connections that are nearly all, and nodes of another kind
+/// in the line of a lock.
+#[tokio::test]
+async fn the_doctor_finds_strangers_and_a_server_that_is_nearly_full() {
+    let servers = ZookeeperServers::start_with(1, &["maxClientCnxns=8"]);
+    let (lock, raw) = (ZookeeperLock::connect(&servers.url(), "oarlock").await.unwrap(), raw(&servers).await);
+    let held = claim("x", "holder", LONG);
+    lock.try_lock(&held).await.unwrap().unwrap();
+    let settings = async || {
+        let found = lock.doctor().await.unwrap();
+        found.into_iter().map(|finding| finding.setting).collect::<Vec<_>>().join("; ")
+    };
+    let before = settings().await;
+    assert!(!before.contains("maxClientCnxns") && !before.contains("node="), "{before}");
+    let stranger = "/oarlock/x/_c_4f4a2c0e-8a43-4c5a-b1f6-0a6de3bd0c43-__WRIT__0000000007";
+    raw.create(stranger, b"", &PERSISTENT).await.unwrap();
+    // It needs two connections itself.
+    let _more = [crate::raw::raw(&servers).await, crate::raw::raw(&servers).await, crate::raw::raw(&servers).await];
+    let after = settings().await;
+    assert!(after.contains("maxClientCnxns=8, ") && after.contains(stranger), "{after}");
 }
