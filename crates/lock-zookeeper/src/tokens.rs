@@ -267,7 +267,7 @@ mod tests {
         raw.delete("/oarlock-tokens", None).await.unwrap();
     }
 
-    /// 121. Two clients are connected and have both read the base; one raises the tokens: the next of each is above.
+    /// 135. Two clients are connected and have both read the base; one raises the tokens: the next of each is above.
     #[tokio::test]
     async fn what_one_client_raises_is_raised_for_all() {
         let servers = ZookeeperServers::start();
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(one.raise_tokens(&name("x"), highest).await.unwrap_err().kind(), ErrorKind::Invalid);
     }
 
-    /// 121. Both raise at the same time, again and again: whoever was answered finds it so.
+    /// 135. Both raise at the same time, again and again: whoever was answered finds it so.
     #[tokio::test]
     async fn who_raises_beside_others_finds_it_raised() {
         let servers = ZookeeperServers::start();
@@ -310,7 +310,7 @@ mod tests {
         }
     }
 
-    /// 121. Somebody deletes the base by hand while clients run: it is made anew, and tokens rise for all of them, also
+    /// 135. Somebody deletes the base by hand while clients run: it is made anew, and tokens rise for all of them, also
     /// where they had been raised far above the clock, and where its version is what it was.
     #[tokio::test]
     async fn a_base_that_was_deleted_is_made_anew_and_higher() {
@@ -333,7 +333,7 @@ mod tests {
         }
     }
 
-    /// 121. Another makes the base anew, with the version of the old one: a client that had read the old one notices.
+    /// 135. Another makes the base anew, with the version of the old one: a client that had read the old one notices.
     #[tokio::test]
     async fn another_base_with_the_same_version_is_not_taken_for_the_old_one() {
         let servers = ZookeeperServers::start();
@@ -351,7 +351,7 @@ mod tests {
         assert!(token(&here, "after").await > there);
     }
 
-    /// 121. What is no number is not taken for none.
+    /// 135. What is no number is not taken for none.
     #[tokio::test]
     async fn an_addition_that_is_no_number_is_refused() {
         let servers = ZookeeperServers::start();

@@ -7,7 +7,7 @@ use crate::contract::{Result, StoreToken};
 /// What makes tokens of the numbers of a store that counts for itself: they begin above the clock, as those of every
 /// other store do. Then a resource that has seen one store's tokens accepts the next store's.
 ///
-/// It is made once for a prefix, kept in the store, and never changed: else tokens would not rise.
+/// It is made once for a prefix, kept in the store, and never lowered: else tokens would not rise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBase(i64);
 

@@ -138,7 +138,7 @@ async fn kazoo_is_excluded_and_excludes() {
     excludes_and_is_excluded(&servers, Peer::kazoo(&servers)).await;
 }
 
-/// 119. Curator's `Revoker` asks all in the line to leave: Curator's hold stays Curator's, ours stays ours, and the line
+/// 133. Curator's `Revoker` asks all in the line to leave: Curator's hold stays Curator's, ours stays ours, and the line
 /// goes on in its order.
 #[tokio::test]
 async fn curator_revokes_and_nothing_is_granted_by_it() {

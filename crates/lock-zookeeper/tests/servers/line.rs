@@ -141,7 +141,7 @@ async fn watches_again(line: &Line, node: &str, waiter: &Waiter) {
     .await;
 }
 
-/// 119. A write to the holder's node, which Curator's `Revoker` does, grants nothing, nor does one to a waiter's. The
+/// 133. A write to the holder's node, which Curator's `Revoker` does, grants nothing, nor does one to a waiter's. The
 /// line goes on as if nothing had been.
 #[tokio::test]
 async fn a_write_to_any_node_grants_nothing() {
@@ -165,7 +165,7 @@ async fn a_write_to_any_node_grants_nothing() {
     assert_eq!(lock.unlock(&claim).await.unwrap(), Unlocked::Released);
 }
 
-/// 119. A waiter's node is written and deleted in one transaction, as a release might be: the one behind it waits for
+/// 133. A waiter's node is written and deleted in one transaction, as a release might be: the one behind it waits for
 /// the holder.
 #[tokio::test]
 async fn a_waiter_that_goes_with_a_write_is_no_holder() {
@@ -184,7 +184,7 @@ async fn a_waiter_that_goes_with_a_write_is_no_holder() {
     first.removed().await;
 }
 
-/// 119. A write to the node of a hold is no loss, however often, and what is known of the hold stays: its node goes with
+/// 133. A write to the node of a hold is no loss, however often, and what is known of the hold stays: its node goes with
 /// the release.
 #[tokio::test]
 async fn a_write_to_a_held_node_is_no_loss() {
@@ -216,7 +216,7 @@ async fn a_write_to_a_held_node_is_no_loss() {
     soon("the loss", guard.lost()).await;
 }
 
-/// 120. A waiter whose node was deleted by hand is told so, and is not granted beside the one behind it.
+/// 134. A waiter whose node was deleted by hand is told so, and is not granted beside the one behind it.
 #[tokio::test]
 async fn a_waiter_without_a_node_is_not_granted() {
     for by_us in [true, false] {
@@ -238,7 +238,7 @@ async fn a_waiter_without_a_node_is_not_granted() {
     }
 }
 
-/// 120. Of three in line, each node in turn is deleted by hand: exactly those who are left are granted, in their order.
+/// 134. Of three in line, each node in turn is deleted by hand: exactly those who are left are granted, in their order.
 #[tokio::test]
 async fn whichever_node_is_deleted_the_others_are_granted_in_order() {
     for deleted in 0..3 {
@@ -262,7 +262,7 @@ async fn whichever_node_is_deleted_the_others_are_granted_in_order() {
     }
 }
 
-/// 120. A holder that had waited passes the lock on, while the node of the next was deleted: the next hears of both at
+/// 134. A holder that had waited passes the lock on, while the node of the next was deleted: the next hears of both at
 /// once, and is not granted.
 #[tokio::test]
 async fn what_is_passed_on_to_a_waiter_without_a_node_is_not_taken() {
@@ -284,7 +284,7 @@ async fn what_is_passed_on_to_a_waiter_without_a_node_is_not_taken() {
     assert_eq!(lock.unlock(&claim).await.unwrap(), Unlocked::Released);
 }
 
-/// 120. The same, and the next hears of it over another connection.
+/// 134. The same, and the next hears of it over another connection.
 #[tokio::test]
 async fn what_is_passed_on_over_a_break_to_a_waiter_without_a_node_is_not_taken() {
     let line = Line::new().await;
@@ -308,7 +308,7 @@ async fn what_is_passed_on_over_a_break_to_a_waiter_without_a_node_is_not_taken(
     assert_eq!(lock.unlock(&claim).await.unwrap(), Unlocked::Released);
 }
 
-/// 119. Holders that had waited pass the lock on down the line, whatever was written to its nodes before.
+/// 133. Holders that had waited pass the lock on down the line, whatever was written to its nodes before.
 #[tokio::test]
 async fn the_lock_is_passed_on_down_a_line_that_was_written_to() {
     let line = Line::new().await;

@@ -43,7 +43,7 @@ async fn nodes(raw: &Client) -> Vec<String> {
     nodes
 }
 
-/// 122. Each of hundreds of leases is of another length, as the times to deadlines are, and a server takes ten
+/// 136. Each of hundreds of leases is of another length, as the times to deadlines are, and a server takes ten
 /// connections from one host: more would be refused, and the sessions of holders could not come back.
 #[tokio::test]
 async fn leases_of_all_lengths_need_few_connections() {
@@ -63,7 +63,7 @@ async fn leases_of_all_lengths_need_few_connections() {
     assert!(lock.renew(std::slice::from_ref(&held)).await.pop().unwrap().is_ok());
 }
 
-/// 123. A release fails for as long as it is repeated, and the session lives on: the node goes as soon as it can.
+/// 137. A release fails for as long as it is repeated, and the session lives on: the node goes as soon as it can.
 #[tokio::test]
 async fn what_was_given_back_in_vain_goes_while_the_session_lives() {
     let servers = ZookeeperServers::start();
@@ -87,7 +87,7 @@ async fn what_was_given_back_in_vain_goes_while_the_session_lives() {
     assert_eq!(lock.unlock(&other).await.unwrap(), Unlocked::Released, "in the same session");
 }
 
-/// 123. A wait is given up, and nobody undoes it: its place in line goes, and the next is granted.
+/// 137. A wait is given up, and nobody undoes it: its place in line goes, and the next is granted.
 #[tokio::test]
 async fn a_place_that_nobody_waits_in_goes_while_the_session_lives() {
     let servers = ZookeeperServers::start();
@@ -111,7 +111,7 @@ async fn a_place_that_nobody_waits_in_goes_while_the_session_lives() {
     assert_eq!(left.unlock(&other).await.unwrap(), Unlocked::Released, "in the same session");
 }
 
-/// 124. The event that wakes a waiter is lost: it costs seconds, and not the waiter.
+/// 138. The event that wakes a waiter is lost: it costs seconds, and not the waiter.
 #[tokio::test]
 async fn a_lost_event_costs_no_waiter() {
     let servers = ZookeeperServers::start();
@@ -129,7 +129,7 @@ async fn a_lost_event_costs_no_waiter() {
     assert!(events.lost() > 0);
 }
 
-/// 124. The event that tells of the end of a hold is lost: the loss is told seconds later, and not at the lease's end.
+/// 138. The event that tells of the end of a hold is lost: the loss is told seconds later, and not at the lease's end.
 #[tokio::test]
 async fn a_lost_event_hides_no_loss_for_long() {
     let servers = ZookeeperServers::start();
