@@ -45,7 +45,7 @@ impl Keys {
         format!("{}%session/", self.prefix)
     }
 
-    /// The key whose making is where tokens are counted from; its value is the time of that in microseconds.
+    /// The key that says how far tokens are above revisions.
     pub(crate) fn tokens(&self) -> String {
         format!("{}%tokens", self.prefix)
     }

@@ -71,7 +71,7 @@ impl Shared {
         let (mut first, last) = self.range();
         let mut lines = BTreeMap::<_, Vec<_>>::new();
         let mut options = GetOptions::new().with_range(last).with_limit(AT_ONCE);
-        let revision = self.present_revision().await?;
+        let (_, revision) = self.tokens.read(&self.connection).await?;
         options = options.with_revision(revision);
         loop {
             let keys = self.get(first.clone(), options.clone()).await?;

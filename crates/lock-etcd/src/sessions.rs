@@ -4,17 +4,19 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use etcd_client::{KeyValue, Txn};
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture, join_all};
-use lock_core::{Claim, Error, ErrorKind, Renewal, Result};
+use lock_core::{Claim, Error, ErrorKind, Instant, Renewal, Result};
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::Shared;
 use crate::connection::{Again, Connection};
-use crate::error::{leaving, not_done};
+use crate::error::{leaving, nonsense, not_done};
 use crate::ledger::Stage;
-use crate::session::Session;
+use crate::requests::{found, get_key};
+use crate::session::{Session, transact};
 
 /// A transaction may have 128 operations.
 const AT_ONCE: usize = 100;
@@ -164,35 +166,59 @@ impl Shared {
                 _ => {}
             }
         }
-        let chunks = batches.values().flat_map(|(session, held)| held.chunks(AT_ONCE).map(move |some| (session, some)));
-        let renewed = join_all(chunks.map(|(session, some)| self.renew_some(session, some))).await;
+        let renewed = join_all(batches.values().map(|(session, held)| self.renew_all(session, held))).await;
         for (at, answer) in renewed.into_iter().flatten() {
             answers[at] = answer;
         }
         answers
     }
 
-    async fn renew_some(&self, session: &Arc<Session>, held: &[Held<'_>]) -> Vec<(usize, Result<Renewal>)> {
-        let keys: Vec<_> = held.iter().map(|held| held.key.clone()).collect();
+    /// One renewal for all claims of a session. It looks at the first ones itself; the others are looked at after it.
+    async fn renew_all(&self, session: &Arc<Session>, held: &[Held<'_>]) -> Vec<(usize, Result<Renewal>)> {
         let asked = self.connection.clock.now();
-        let revisions = match self.renew_session(session, &keys).await {
-            Ok(Some(revisions)) => revisions,
-            Ok(None) => vec![None; held.len()],
-            Err(error) => {
-                return held.iter().map(|held| (held.at, Err(error.clone()))).collect();
-            }
+        let (first, rest) = held.split_at(held.len().min(AT_ONCE));
+        let renewed = self.renew_session(session, &keys(first)).await;
+        let looks = join_all(rest.chunks(AT_ONCE).map(async |some| match &renewed {
+            Ok(Some(_)) => (some, self.look_at(&keys(some)).await),
+            Ok(None) => (some, Ok(vec![None; some.len()])),
+            Err(error) => (some, Err(error.clone())),
+        }));
+        let looks = looks.await;
+        let first = (first, renewed.map(|revisions| revisions.unwrap_or_else(|| vec![None; first.len()])));
+        let each = |(some, revisions): (&[Held<'_>], Result<Vec<Option<i64>>>)| -> Vec<_> {
+            let answer = |(at, held): (usize, &Held<'_>)| match &revisions {
+                Ok(revisions) => (held.at, Ok(self.renewed(session, held, revisions[at], asked))),
+                Err(error) => (held.at, Err(error.clone())),
+            };
+            some.iter().enumerate().map(answer).collect()
         };
-        let answer = |(held, revision): (&Held<'_>, Option<i64>)| {
-            if revision != Some(held.revision) {
-                self.ledger.not_held(&held.key, held.revision);
-                return (held.at, Ok(Renewal::NotHeld));
-            }
-            let valid_until = session.valid_until().min(asked + held.claim.lease);
-            self.ledger.renewed(&held.key, valid_until);
-            (held.at, Ok(Renewal::Held { valid_until }))
-        };
-        held.iter().zip(revisions).map(answer).collect()
+        [first].into_iter().chain(looks).flat_map(each).collect()
     }
+
+    /// The create revisions of these keys, if they are there.
+    async fn look_at(&self, keys: &[String]) -> Result<Vec<Option<i64>>> {
+        let looks: Vec<_> = keys.iter().map(|key| get_key(key)).collect();
+        let answer = transact(&self.connection, Again::Yes, Txn::new().and_then(looks)).await?;
+        let found = found(&answer)?;
+        if found.len() != keys.len() {
+            return Err(nonsense());
+        }
+        Ok(found.iter().map(|found| found.first().map(KeyValue::create_revision)).collect())
+    }
+
+    fn renewed(&self, session: &Session, held: &Held<'_>, revision: Option<i64>, asked: Instant) -> Renewal {
+        if revision != Some(held.revision) {
+            self.ledger.not_held(&held.key, held.revision);
+            return Renewal::NotHeld;
+        }
+        let valid_until = session.valid_until().min(asked + held.claim.lease);
+        self.ledger.renewed(&held.key, valid_until);
+        Renewal::Held { valid_until }
+    }
+}
+
+fn keys(held: &[Held<'_>]) -> Vec<String> {
+    held.iter().map(|held| held.key.clone()).collect()
 }
 
 /// A claim that is held, to be renewed.

@@ -145,7 +145,7 @@ impl Tokens {
     }
 
     /// The key as it is now, and at which revision that is.
-    async fn read(&self, connection: &Connection) -> Result<(Option<KeyValue>, i64)> {
+    pub(crate) async fn read(&self, connection: &Connection) -> Result<(Option<KeyValue>, i64)> {
         let answer = transact(connection, Again::Yes, Txn::new().and_then([self.get()])).await?;
         Ok((found(&answer)?.pop().ok_or_else(nonsense)?.pop(), revision(&answer)?))
     }

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{EventType, GetOptions, KeyValue, Txn, WatchFilterType, WatchOptions, WatchStream};
+use etcd_client::{EventType, GetOptions, KeyValue, ResponseHeader, Txn, WatchFilterType, WatchOptions, WatchStream};
 use lock_core::{Error, ErrorKind, Failures, Result};
 
 use crate::Shared;
@@ -58,12 +58,9 @@ pub(crate) async fn keep_watching(shared: Arc<Shared>) {
 
 impl Shared {
     async fn open_watch(&self) -> Result<(WatchStream, Arc<Link>)> {
-        let present = self.present_revision().await?;
         let (first, last) = self.range();
-        let options = WatchOptions::new()
-            .with_range(last)
-            .with_start_revision(present + 1)
-            .with_filters([WatchFilterType::NoPut]);
+        // From the present on, which the first message names: to ask for it would be to count all keys of the prefix.
+        let options = WatchOptions::new().with_range(last).with_filters([WatchFilterType::NoPut]);
         let link = self.connection.link().await?;
         let mut watch = link.watch.clone();
         let opening = async {
@@ -71,10 +68,15 @@ impl Shared {
             Ok((stream.message().await?, stream))
         };
         let (created, stream) = self.connection.bounded(&link, opening).await?;
-        if created.is_none_or(|created| !created.created() || created.canceled()) {
+        let Some(created) = created.filter(|created| created.created() && !created.canceled()) else {
             self.connection.leave(link.number);
             return Err(Error::new(ErrorKind::Unavailable, "the member refuses to be watched"));
-        }
+        };
+        let present = match created.header().map_or(0, ResponseHeader::revision) {
+            // etcd's grpc-proxy does not name it.
+            0 => self.tokens.read(&self.connection).await?.1,
+            present => present,
+        };
         // What was deleted before, it does not tell.
         self.ledger.opened(present);
         let keys = self.ledger.keys();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use etcd_client::{Client, GetOptions};
 use futures_util::future::join_all;
-use lock_core::{Claim, DistributedLock, LockName, Locks, OwnerId, Unlocked};
+use lock_core::{Claim, DistributedLock, LockName, Locks, OwnerId, Renewal, Unlocked};
 use lock_etcd::{EtcdLock, EtcdOptions};
 use test_servers::{EtcdCluster, Proxy};
 use tokio::task::JoinSet;
@@ -107,7 +107,8 @@ async fn client_behind(cluster: &EtcdCluster) -> (EtcdLock, Proxy) {
 /// Many who give up before they are answered are undone together.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_given_up_costs_few_requests() {
-    const MANY: u64 = 200;
+    // What they send has to fit into the window of the connection, since what widens that is held back with the answers.
+    const MANY: u64 = 120;
     let cluster = EtcdCluster::start(1);
     let (client, proxy) = client_behind(&cluster).await;
     let claim =
@@ -133,7 +134,7 @@ async fn what_is_given_up_costs_few_requests() {
         assert_eq!(undone.unwrap(), Unlocked::Released);
     }
     let undone = cluster.requests(&["Txn"]) - before - MANY;
-    assert!(undone <= 10, "{undone} requests to undo {MANY}");
+    assert!(undone <= 6, "{undone} requests to undo {MANY}");
 }
 
 /// Those who wait no longer than it takes to get a lease leave the next one the same.
@@ -149,4 +150,45 @@ async fn short_waits_get_one_lease() {
     }
     tokio::time::timeout(BOUND, client.lock(&claim)).await.expect("a grant").unwrap();
     assert_eq!(cluster.requests(&["LeaseGrant"]), 1);
+}
+
+/// A renewal of many locks is one keep-alive, and a request for each hundred.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_locks_are_renewed_at_once() {
+    const MANY: usize = 1000;
+    let cluster = EtcdCluster::start(1);
+    let client = client(&cluster).await;
+    let claims: Vec<_> = (0..MANY)
+        .map(|name| Claim::new(LockName::new(&name.to_string()).unwrap(), OwnerId::from_store("one"), LONG))
+        .collect();
+    for granted in join_all(claims.iter().map(|claim| client.try_lock(claim))).await {
+        granted.unwrap().unwrap();
+    }
+    // The first opens the stream, with a keep-alive of its own.
+    client.renew(&claims[..1]).await.pop().unwrap().unwrap();
+    let (asked, alive) = (cluster.requests(&["Txn"]), cluster.requests(&["LeaseKeepAlive"]));
+    for renewed in client.renew(&claims).await {
+        assert!(matches!(renewed, Ok(Renewal::Held { .. })), "{renewed:?}");
+    }
+    assert_eq!(cluster.requests(&["LeaseKeepAlive"]) - alive, 1);
+    assert_eq!(cluster.requests(&["Txn"]) - asked, MANY as u64 / 100);
+}
+
+/// A client that is connected anew does not have the server count all keys.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_watch_counts_no_keys() {
+    let cluster = EtcdCluster::start(1);
+    let (client, proxy) = client_behind(&cluster).await;
+    let watches = async |count: u64| {
+        while cluster.requests(&["Watch"]) < count {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(BOUND, watches(1)).await.expect("it watches");
+    let before = cluster.requests(&["Range"]);
+    proxy.reset();
+    tokio::time::timeout(BOUND, watches(2)).await.expect("it watches again");
+    let claim = Claim::new(LockName::new("x").unwrap(), OwnerId::from_store("one"), LONG);
+    while client.try_lock(&claim).await.is_err() {}
+    assert_eq!(cluster.requests(&["Range"]), before);
 }
