@@ -69,7 +69,8 @@ fn list_shows_what_is_held_under_a_prefix() {
 fn evict_asks_first() {
     let place = Place::made();
     assert_eq!(code(place.output(&["evict", "job", "--yes"]).status), 1, "not held");
-    let holder = place.start(&["job", "--lease", "2s"], "echo >started; sleep 1000");
+    // Longer than a busy machine pauses.
+    let holder = place.start(&["job", "--lease", "6s"], "echo >started; sleep 1000");
     place.wait_lines("started", 1);
     let refused = place.output(&["evict", "job"]);
     assert_eq!(code(refused.status), 64);
