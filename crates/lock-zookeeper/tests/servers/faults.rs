@@ -253,8 +253,9 @@ async fn a_node_whose_making_was_not_answered_is_found() {
             let grant = soon("the grant", asking).await.unwrap().unwrap();
             assert_eq!(nodes(raw, "x").await, node);
             let stat = raw.check_stat(&format!("/oarlock/x/{}", node[0])).await.unwrap().unwrap();
-            let base = raw.check_stat("/oarlock-tokens").await.unwrap().unwrap();
-            assert_eq!(grant.token.get() as i64, (base.ctime + 1) * 1000 + stat.czxid - base.czxid);
+            let (data, base) = raw.get_data("/oarlock-tokens").await.unwrap();
+            let addition = String::from_utf8(data).unwrap().parse().unwrap_or(0);
+            assert_eq!(grant.token.get() as i64, (base.ctime + 1) * 1000 + addition + stat.czxid - base.czxid);
         }
         // Dropped, it was the first in line all the same.
         assert_eq!(soon("the release", lock.unlock(&lost)).await.unwrap(), Unlocked::Released);
