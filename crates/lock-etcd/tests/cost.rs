@@ -88,11 +88,13 @@ async fn a_contended_lock_is_three_requests_at_most() {
         assert!(cluster.requests(&OURS) - in_line <= 1, "{waiters} ask while they wait");
         holder.unlock(&held).await.unwrap();
         tokio::time::timeout(BOUND, tasks.join_all()).await.expect("all are served");
-        // One for each client. More: a connection broke, and then requests are sent again.
-        assert_eq!(cluster.requests(&["Watch"]), 2, "watches");
+        // One for each client, and one more for each look that finds what a busy server tells late: then all keys are
+        // looked at.
+        let (looks, watches) = (looks(), cluster.requests(&["Watch"]));
+        assert!(watches <= 2 + looks, "{watches} watches, {looks} looks");
         // Opening the session is two, and the holder's release one.
         let asked = cluster.requests(&OURS) - before;
-        assert!(asked <= 3 * waiters + 3 + looks(), "{asked} requests for {waiters}");
+        assert!(asked <= 3 * waiters + 3 + looks * (2 + waiters / 100), "{asked} requests for {waiters}");
         assert_eq!(cluster.requests(&["LeaseGrant"]), 2);
         assert_eq!(cluster.requests(&["LeaseKeepAlive"]), 0);
     }
