@@ -101,10 +101,12 @@ impl Identity {
         if label.is_empty() { "oarlock".to_owned() } else { label }
     }
 
-    pub(crate) fn draw(&self) -> OwnerId {
+    /// An owner that nobody had before, for a store within the process or outside it.
+    pub(crate) fn draw(&self, within: bool) -> OwnerId {
         // All 128 bits are random, so this has the form of a UUID but no version.
         let mut buffer = Uuid::encode_buffer();
-        let uuid = Uuid::from_bytes(random());
+        // A store within the process is copied with what the generator draws next, and no two copies share one.
+        let uuid = Uuid::from_bytes(if within { rand::random() } else { random() });
         let uuid = uuid.hyphenated().encode_lower(&mut buffer);
         let mut text = String::with_capacity(self.prefix.len() + uuid.len());
         text.push_str(&self.prefix);
@@ -150,7 +152,7 @@ mod tests {
 
     #[test]
     fn an_owner_is_readable_and_hides_its_secret() {
-        let owner = Identity::new("billing").unwrap().draw();
+        let owner = Identity::new("billing").unwrap().draw(false);
         assert_eq!(owner.label(), Some("billing"));
         assert_eq!(owner.pid(), Some(std::process::id()));
         assert!(owner.host().is_some());
@@ -164,7 +166,7 @@ mod tests {
     #[test]
     fn owners_are_never_the_same() {
         let identity = Identity::new("x").unwrap();
-        let drawn: std::collections::HashSet<_> = (0..10_000).map(|_| identity.draw()).collect();
+        let drawn: std::collections::HashSet<_> = (0..10_000).map(|_| identity.draw(false)).collect();
         assert_eq!(drawn.len(), 10_000);
     }
 

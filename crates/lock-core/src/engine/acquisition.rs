@@ -3,10 +3,10 @@
 
 use std::convert::Infallible;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tracing::Instrument;
 use tracing::field::Empty;
 
@@ -61,7 +61,9 @@ pub(crate) struct Acquisition<'a> {
     verb: Verb,
     deadline: Option<Instant>,
     /// Who holds the lock, once the store was asked and has answered.
-    told: watch::Sender<Option<Result<Option<Holder>>>>,
+    told: OnceLock<Result<Option<Holder>>>,
+    /// It was.
+    heard: Notify,
 }
 
 impl<'a> Acquisition<'a> {
@@ -80,7 +82,8 @@ impl<'a> Acquisition<'a> {
         // A wait of zero bounds nothing: one request has to be let through.
         let wait = options.wait.filter(|wait| !wait.is_zero());
         let deadline = wait.map(|wait| core.clock.now() + wait);
-        Ok(Self { core, name: known, options, owner, verb, deadline, told: watch::Sender::default() })
+        let (told, heard) = (OnceLock::new(), Notify::new());
+        Ok(Self { core, name: known, options, owner, verb, deadline, told, heard })
     }
 
     /// The lock, however it comes.
@@ -300,11 +303,19 @@ impl<'a> Acquisition<'a> {
         if let Some(holder) = self.core.queue.holder(self.name) {
             return Error::timeout(wait, Some(holder));
         }
-        let mut told = self.told.subscribe();
-        let answer = async { told.wait_for(Option::is_some).await.ok().and_then(|told| told.clone()) };
+        let answer = async {
+            loop {
+                // Made before the question, so that no notification falls in between.
+                let heard = self.heard.notified();
+                if let Some(told) = self.told.get() {
+                    return told.clone();
+                }
+                heard.await;
+            }
+        };
         let answer = tokio::select! {
             biased;
-            answer = answer => answer,
+            answer = answer => Some(answer),
             () = self.core.clock.sleep_until(end) => None,
         };
         match answer {
@@ -326,7 +337,8 @@ impl<'a> Acquisition<'a> {
             let wait = self.options.wait.unwrap_or_default();
             self.core.clock.sleep_until(deadline.saturating_sub(timing::question(wait))).await;
             let answer = self.core.who_holds.ask(&self.core.backend, self.name).await;
-            self.told.send_replace(Some(answer));
+            let _ = self.told.set(answer);
+            self.heard.notify_waiters();
         }
         std::future::pending().await
     }

@@ -68,7 +68,8 @@ impl Core {
 
     /// A claim by a new owner.
     pub(crate) fn claim(&self, name: LockName, options: &LockOptions) -> Claim {
-        let mut claim = Claim::new(name, self.identity.draw(), self.lease(options));
+        let mut claim =
+            Claim::new(name, self.identity.draw(self.capabilities.scope == Scope::Process), self.lease(options));
         claim.fair = options.fair;
         claim
     }
