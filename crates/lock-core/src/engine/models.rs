@@ -18,7 +18,7 @@ use crate::engine::hold::{End, Hold, Process};
 use crate::engine::queue::{Entry, Leave, Permit, Queue, Ticket, Turn};
 use crate::engine::telemetry::Telemetry;
 
-const ORDERS: usize = 3000;
+const ORDERS: usize = 2000;
 const LEASE: Duration = Duration::from_secs(30);
 
 /// A store of one lock, and what must be true of its holders.
