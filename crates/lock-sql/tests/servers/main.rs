@@ -1,7 +1,6 @@
 //! What needs servers, but for the suite.
 
 mod common;
-mod cost;
 mod faults_mysql;
 mod faults_postgres;
 mod hostile;
@@ -9,5 +8,3 @@ mod hostile;
 mod says;
 mod setups_postgres;
 mod tls;
-#[path = "../two_statements/mod.rs"]
-mod two_statements;
