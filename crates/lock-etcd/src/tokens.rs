@@ -29,10 +29,6 @@ use crate::session::transact;
 /// A base that is made anew is so far above what is known, for the revisions that come before it is made.
 const AHEAD: i64 = 1_000_000;
 
-/// In microseconds: a base that is further behind the clock is raised by whoever comes, though others use it and have to
-/// read it anew.
-const FAR_BEHIND: i64 = 10_000_000;
-
 /// What the key said when it was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Base {
@@ -132,12 +128,12 @@ impl Tokens {
         }
     }
 
-    /// Raises the base to this client's clock when it first uses the prefix, if nobody else uses it or it is far behind:
-    /// the application may have been elsewhere meanwhile, and had higher tokens there.
+    /// Raises a stale base to this client's clock when it first uses the prefix.
     pub(crate) async fn catch_up(&self, connection: &Connection, alone: bool, at: i64) -> Result<()> {
         let (now, caught_up) = (clock(), self.state().caught_up);
         let behind = now.saturating_sub(at.saturating_add(self.present().above));
-        if !caught_up && (behind > FAR_BEHIND || alone && behind > 0) {
+        let behind = Duration::from_micros(u64::try_from(behind).unwrap_or_default());
+        if !caught_up && TokenBase::is_stale(behind, alone) {
             self.raise(connection, StoreToken::new(u64::try_from(now).unwrap_or_default())?).await?;
         }
         self.state().caught_up = true;

@@ -54,10 +54,6 @@ impl Tokens {
     }
 }
 
-/// In microseconds: a base that is further behind the clock is raised by whoever comes, though others use it and have to
-/// read it anew.
-const FAR_BEHIND: u64 = 10_000_000;
-
 /// Any version.
 const ANY: i32 = -1;
 
@@ -112,8 +108,7 @@ impl Session {
             .unwrap_or_else(|_| Err(of_request(ZkError::Timeout)))
     }
 
-    /// Raises the base to the servers' clock when this client first uses the prefix, if nobody else uses it or it is far
-    /// behind: the application may have been elsewhere meanwhile, and had higher tokens there.
+    /// Raises a stale base to the servers' clock when this client first uses the prefix.
     async fn catch_up_with_clock(&self) -> Result<Tokens, ZkError> {
         loop {
             let tokens = self.read_tokens(None).await?;
@@ -121,10 +116,10 @@ impl Session {
             // Cut off to milliseconds.
             let now = u64::try_from(written.mtime).unwrap_or_default().saturating_add(1).saturating_mul(1000);
             let behind = now.saturating_sub(tokens.base.token(written.mzxid).map_or(StoreToken::MAX, StoreToken::get));
-            let beacons = &self.settings.names.beacons();
-            let alone = async || Ok::<_, ZkError>(self.list(beacons).await?.is_none_or(|beacons| beacons.len() < 2));
-            if !(behind > FAR_BEHIND || behind > 0 && alone().await?) || self.add(tokens, behind).await? {
-                return self.settings.tokens.lock().tokens.map_or_else(|| Ok(tokens), Ok);
+            let alone = self.list(&self.settings.names.beacons()).await?.is_none_or(|beacons| beacons.len() < 2);
+            let is_stale = TokenBase::is_stale(Duration::from_micros(behind), alone);
+            if !is_stale || self.add(tokens, behind).await? {
+                return Ok(self.settings.tokens.lock().tokens.unwrap_or(tokens));
             }
         }
     }

@@ -12,9 +12,19 @@ use crate::contract::{Result, StoreToken};
 pub struct TokenBase(i64);
 
 impl TokenBase {
+    /// So far behind the clock, a base is raised though others use it.
+    pub const FAR_BEHIND: Duration = Duration::from_secs(10);
+
     /// The base that was made when the store counted `number`, at this time since 1970.
     pub fn made_at(time: Duration, number: i64) -> Self {
         Self(i64::try_from(time.as_micros()).unwrap_or(i64::MAX).saturating_sub(number))
+    }
+
+    /// Is a base to be raised to the clock that is behind it by so much, when a client first uses it? If nobody else uses
+    /// it: the application may have been elsewhere meanwhile, and had higher tokens there. And if it is far behind, though
+    /// others then have to read it anew.
+    pub fn is_stale(behind: Duration, alone: bool) -> bool {
+        behind > Self::FAR_BEHIND || alone && !behind.is_zero()
     }
 
     /// The token of what the store numbered so.
@@ -43,5 +53,12 @@ mod tests {
         assert!(first < next);
         assert_eq!(base.number(next), 5002);
         assert!(TokenBase::made_at(Duration::MAX, 0).token(1).is_err());
+    }
+
+    #[test]
+    fn a_base_behind_the_clock_is_stale_to_who_is_alone_and_far_behind_to_anybody() {
+        let (little, far) = (Duration::from_micros(1), TokenBase::FAR_BEHIND + Duration::from_micros(1));
+        assert!(TokenBase::is_stale(little, true) && !TokenBase::is_stale(little, false));
+        assert!(TokenBase::is_stale(far, false) && !TokenBase::is_stale(Duration::ZERO, true));
     }
 }

@@ -92,11 +92,13 @@ impl<K> Default for Waiters<K> {
     }
 }
 
-impl<K: Ord + Clone> Waiters<K> {
+impl<K> Waiters<K> {
     fn state(&self) -> MutexGuard<'_, State<K>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
+impl<K: Ord + Clone> Waiters<K> {
     /// Adds a waiter: before its request leaves, so that no message comes too early.
     pub fn register(self: &Arc<Self>, claim: &Claim, key: K) -> Waiting<K> {
         let (sender, news) = mpsc::unbounded_channel();
@@ -243,7 +245,7 @@ impl<K: Ord + Clone> Waiting<K> {
 
 impl<K> Drop for Waiting<K> {
     fn drop(&mut self) {
-        let mut state = self.waiters.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.waiters.state();
         state.entries.remove(&self.number);
         // A later call for the same owner has an entry of its own.
         if state.numbers.get(&self.owner) == Some(&self.number) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use shuttle::future::{block_on, spawn, yield_now};
+use shuttle::future::{JoinHandle, block_on, spawn, yield_now};
 use shuttle::sync::Mutex;
 use shuttle::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use shuttle::thread;
@@ -155,6 +155,15 @@ async fn polled<T>(future: impl Future<Output = T>, times: usize) -> Option<T> {
     None
 }
 
+/// Waits for all of these.
+fn all_end(tasks: Vec<JoinHandle<()>>) {
+    block_on(async {
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+}
+
 fn name() -> LockName {
     LockName::new("x").unwrap()
 }
@@ -187,11 +196,7 @@ fn everybody_has_a_turn_and_nobody_two() {
                         })
                     })
                     .collect();
-                block_on(async {
-                    for task in tasks {
-                        task.await.unwrap();
-                    }
-                });
+                all_end(tasks);
                 world.is_at_rest();
             },
             ORDERS,
@@ -230,11 +235,7 @@ fn a_failure_forgets_nobody() {
                     })
                 })
                 .collect();
-            block_on(async {
-                for task in tasks {
-                    task.await.unwrap();
-                }
-            });
+            all_end(tasks);
             world.is_at_rest();
         },
         ORDERS,
@@ -254,11 +255,7 @@ fn who_gives_up_leaves_nothing() {
                     spawn(async move { assert!(world.acquire(options(255), Some(patience)).await.is_none()) })
                 })
                 .collect();
-            block_on(async {
-                for task in tasks {
-                    task.await.unwrap();
-                }
-            });
+            all_end(tasks);
             assert_eq!(format!("{:?}", world.queue), "Queue { names: 1, waiting: 0 }");
             drop(held);
             world.is_at_rest();
@@ -295,11 +292,7 @@ fn lose(notices: bool) {
     });
     let kept = (!notices).then_some(first);
     keeper.join().unwrap();
-    block_on(async {
-        for waiter in waiters {
-            waiter.await.unwrap();
-        }
-    });
+    all_end(waiters);
     drop(kept);
 }
 

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{BOUND, LONG, claim, granted, in_background, in_line, lasting, until};
-use lock_core::{Config, DistributedLock, ErrorKind, LockName, Registry, Renewal, Unlocked};
+use lock_core::{Claim, Config, DistributedLock, ErrorKind, Grant, LockName, Registry, Renewal, Result, Unlocked};
 use lock_sql::{PostgresFactory, PostgresLock, ServerOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use test_servers::{PostgresServer, Proxy};
+use tokio::task::JoinHandle;
 
 /// Ends every session of ours.
 const ENDED: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'oarlock'";
@@ -26,6 +27,16 @@ async fn run(server: &PostgresServer, statement: &str) {
 
 async fn number(server: &PostgresServer, query: &'static str) -> i64 {
     sqlx::query_scalar(query).fetch_one(&mut raw(server).await).await.unwrap()
+}
+
+/// A lock that `one` holds, and another client, which waits for it through this proxy.
+async fn held_and_awaited(one: &PostgresLock, proxy: &Proxy) -> (Claim, Arc<PostgresLock>, JoinHandle<Result<Grant>>) {
+    let other = Arc::new(PostgresLock::connect(&PostgresServer::url_at(proxy.address()), "oarlock").await.unwrap());
+    let first = claim("x", "first");
+    one.try_lock(&first).await.unwrap().unwrap();
+    let waiting = in_background(&other, &claim("x", "second"));
+    until("the second in line", async || in_line(one, "x").await == 1).await;
+    (first, other, waiting)
 }
 
 /// The server ends every session, that which listens too: holds last, and those in line keep their places.
@@ -58,11 +69,7 @@ async fn a_listener_that_dies_in_silence_is_noticed() {
     let server = PostgresServer::start();
     let proxy = Proxy::new(server.address());
     let one = client(&server).await;
-    let other = Arc::new(PostgresLock::connect(&PostgresServer::url_at(proxy.address()), "oarlock").await.unwrap());
-    let first = claim("x", "first");
-    one.try_lock(&first).await.unwrap().unwrap();
-    let waiting = in_background(&other, &claim("x", "second"));
-    until("the second in line", async || in_line(&*one, "x").await == 1).await;
+    let (first, _other, waiting) = held_and_awaited(&one, &proxy).await;
     // Its last statement was the one to listen.
     let listener =
         "SELECT client_port::bigint FROM pg_stat_activity WHERE query LIKE 'LISTEN %' AND application_name = 'oarlock'";
@@ -161,11 +168,7 @@ async fn a_grant_whose_notification_was_lost_is_found() {
     let server = PostgresServer::start();
     let proxy = Proxy::new(server.address());
     let one = client(&server).await;
-    let other = Arc::new(PostgresLock::connect(&PostgresServer::url_at(proxy.address()), "oarlock").await.unwrap());
-    let first = claim("x", "first");
-    one.try_lock(&first).await.unwrap().unwrap();
-    let waiting = in_background(&other, &claim("x", "second"));
-    until("the second in line", async || in_line(&*one, "x").await == 1).await;
+    let (first, other, waiting) = held_and_awaited(&one, &proxy).await;
     proxy.hold_s2c();
     one.unlock(&first).await.unwrap();
     let holder = one.inspect(&first.name).await.unwrap().into_holder().unwrap();

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use crate::common::{BOUND, LONG, soon, until};
 use crate::raw::{PERSISTENT, raw};
 use futures_util::StreamExt;
 use lock_core::{
@@ -13,12 +14,6 @@ use lock_core::{
 use lock_zookeeper::{ZookeeperFactory, ZookeeperLock, ZookeeperOptions};
 use test_servers::{Proxy, ZookeeperServers};
 use zookeeper_client::Client;
-
-/// Never over while a test runs.
-const LONG: Duration = Duration::from_secs(300);
-
-/// For what needs no lease's end.
-const BOUND: Duration = Duration::from_secs(60);
 
 /// A host that is busy with other tests may take its time.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -67,19 +62,6 @@ async fn client(url: &str) -> Arc<ZookeeperLock> {
 
 async fn locks(url: &str, lease: Duration) -> Locks {
     Locks::builder(client(url).await).lease(lease).build().unwrap()
-}
-
-async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(BOUND, future).await.unwrap_or_else(|_| panic!("not within {BOUND:?}: {what}"))
-}
-
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    soon(what, async {
-        while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
 }
 
 /// A lock, as soon as the servers give one: while they vote they answer with errors.

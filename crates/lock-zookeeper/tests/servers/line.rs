@@ -2,8 +2,8 @@
 //! line, and nobody waits for ever.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use crate::common::{LONG, soon, until};
 use crate::events::Events;
 use crate::raw::{PERSISTENT, is_watched, raw};
 use lock_core::{Claim, DistributedLock, ErrorKind, Grant, LeaseState, LockName, Locks, OwnerId, Result, Unlocked};
@@ -12,30 +12,11 @@ use test_servers::{Proxy, ZookeeperServers};
 use tokio::task::JoinHandle;
 use zookeeper_client::{Acls, Client, CreateMode};
 
-/// Never over while a test runs.
-const LONG: Duration = Duration::from_secs(300);
-
-/// For what needs no lease's end.
-const BOUND: Duration = Duration::from_secs(60);
-
 /// What Curator's `Revoker` writes.
 const REVOKE: &[u8] = b"__REVOKE__";
 
 fn claim(owner: &str) -> Claim {
     Claim::new(LockName::new("x").unwrap(), OwnerId::from_store(owner), LONG)
-}
-
-async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(BOUND, future).await.unwrap_or_else(|_| panic!("not within {BOUND:?}: {what}"))
-}
-
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    soon(what, async {
-        while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
 }
 
 /// A client of ours that waits in the line.

@@ -1,5 +1,6 @@
 //! What needs servers, but for the suite.
 
+mod common;
 mod events;
 mod faults;
 mod hostile;

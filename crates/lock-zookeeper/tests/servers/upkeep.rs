@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::{LONG, soon, until};
 use crate::events::Events;
 use crate::raw::{PERSISTENT, is_watched, raw};
 use lock_core::{Claim, DistributedLock, LockName, Locks, OwnerId, Unlocked};
@@ -11,30 +12,11 @@ use lock_zookeeper::ZookeeperLock;
 use test_servers::ZookeeperServers;
 use zookeeper_client::{Acl, AuthId, Client, Permission};
 
-/// Never over while a test runs.
-const LONG: Duration = Duration::from_secs(300);
-
 /// Short enough to wait for its end.
 const LEASE: Duration = Duration::from_secs(4);
 
-/// For what needs no lease's end.
-const BOUND: Duration = Duration::from_secs(60);
-
 fn claim(name: &str, owner: &str, lease: Duration) -> Claim {
     Claim::new(LockName::new(name).unwrap(), OwnerId::from_store(owner), lease)
-}
-
-async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(BOUND, future).await.unwrap_or_else(|_| panic!("not within {BOUND:?}: {what}"))
-}
-
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    soon(what, async {
-        while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
 }
 
 async fn nodes(raw: &Client) -> Vec<String> {
