@@ -21,7 +21,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(300);
 
 /// How long something may take that takes no lease's end. Far more than it needs on any machine, far less than
 /// [`LONG`].
-pub(crate) const BOUND: Duration = Duration::from_secs(20);
+pub(crate) const BOUND: Duration = Duration::from_secs(60);
 
 /// A case's store and clients. Cheap to clone.
 #[derive(Clone)]

@@ -83,9 +83,11 @@ async fn a_contended_lock_is_three_requests_at_most() {
             }
         };
         tokio::time::timeout(BOUND, in_line).await.expect("all stand in line");
-        let in_line = cluster.requests(&OURS);
+        // As long as a busy machine takes for it.
+        let (asked, since) = (cluster.requests(&OURS), Instant::now());
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert!(cluster.requests(&OURS) - in_line <= 1, "{waiters} ask while they wait");
+        let (asked, looks) = (cluster.requests(&OURS) - asked, since.elapsed().as_secs() / LOOK.as_secs() + 1);
+        assert!(asked <= looks, "{waiters} ask {asked} times while they wait");
         holder.unlock(&held).await.unwrap();
         tokio::time::timeout(BOUND, tasks.join_all()).await.expect("all are served");
         // One for each client, and one more for each look that finds what a busy server tells late: then all keys are

@@ -78,7 +78,7 @@ pub(crate) async fn restarted_while_held(ctx: Ctx) {
         Some(next) => {
             assert!(!kept, "granted, though it is held");
             assert!(next.fencing_token() > guard.fencing_token());
-            tokio::time::timeout(lease / 3 + BOUND, guard.lost()).await.expect("the loss is told");
+            tokio::time::timeout(lease * 5 / 6, guard.lost()).await.expect("the loss is told");
             assert_eq!(guard.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
             next.unlock().await.unwrap();
         }
@@ -243,7 +243,7 @@ pub(crate) async fn store_replaced(ctx: Ctx) {
     let unlocked = take(&locks, "y").await;
     ctx.inject(Fault::ReplaceStore).await;
     assert_eq!(unlocked.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
-    tokio::time::timeout(lease / 3 + BOUND, guard.lost()).await.expect("the loss is told");
+    tokio::time::timeout(lease * 5 / 6, guard.lost()).await.expect("the loss is told");
     // The old client and a new one see the same store.
     let later = ctx.locks(LONG).await;
     let again = take(&locks, "x").await;
