@@ -136,17 +136,17 @@ impl<'a> Acquisition<'a> {
         // After a failure it goes on with the right that it had.
         let mut again = None;
         loop {
-            let came = match again.take() {
-                Some(permit) => Come::Ask(permit),
+            let (came, began) = match again.take() {
+                Some(permit) => (Come::Ask(permit), core.clock.now()),
                 None => self.come().await?,
             };
-            let (began, lease) = (core.clock.now(), core.lease(self.options));
+            let lease = core.lease(self.options);
             let request = match came {
                 Come::Held(guard) => return Ok(Some(guard)),
                 Come::Busy => return Ok(None),
-                Come::Ask(permit) => Ok(self.request(permit)),
+                Come::Ask(permit) => Ok(self.request(permit, lease)),
                 Come::GoOn(request) if request.is_at_home() => Ok(request),
-                Come::GoOn(request) => Ok(self.request(request.abandon())),
+                Come::GoOn(request) => Ok(self.request(request.abandon(), lease)),
                 Come::Failed(error, since) => Err((error, since)),
             };
             let (error, permit) = match request {
@@ -201,34 +201,34 @@ impl<'a> Acquisition<'a> {
         }
     }
 
-    /// Comes to the queue in the process, and waits there for its turn.
-    async fn come(&self) -> Result<Come> {
+    /// Comes to the queue in the process, and waits there for its turn, which began at the time that is answered.
+    async fn come(&self) -> Result<(Come, Instant)> {
         let core = self.core;
         loop {
-            let ticket =
-                Ticket { options: self.options, owner: self.owner, waits: self.waits(), now: core.clock.now() };
+            let now = core.clock.now();
+            let ticket = Ticket { options: self.options, owner: self.owner, waits: self.waits(), now };
             let place = match core.queue.enter(self.name, ticket) {
                 Entry::Again(lease) => {
                     if let Some(guard) = LockGuard::new(lease, Arc::clone(core)).taken() {
-                        return Ok(Come::Held(guard));
+                        return Ok((Come::Held(guard), now));
                     }
                     continue;
                 }
-                Entry::Busy => return Ok(Come::Busy),
-                Entry::Ask(permit) => return Ok(Come::Ask(permit)),
+                Entry::Busy => return Ok((Come::Busy, now)),
+                Entry::Ask(permit) => return Ok((Come::Ask(permit), now)),
                 Entry::Wait(place) => place,
             };
-            match self.stand_in_line(place).await? {
-                Turn::Held(guard) => {
-                    if let Some(guard) = guard.taken() {
-                        return Ok(Come::Held(guard));
-                    }
+            let came = match self.stand_in_line(place).await? {
+                Turn::Held(guard) => match guard.taken() {
+                    Some(guard) => Come::Held(guard),
                     // This process was paused. It comes again, with what is left of its wait.
-                }
-                Turn::Ask(permit) => return Ok(Come::Ask(Some(permit))),
-                Turn::GoOn(request) => return Ok(Come::GoOn(request)),
-                Turn::Failed(error, since) => return Ok(Come::Failed(error, since)),
-            }
+                    None => continue,
+                },
+                Turn::Ask(permit) => Come::Ask(Some(permit)),
+                Turn::GoOn(request) => Come::GoOn(request),
+                Turn::Failed(error, since) => Come::Failed(error, since),
+            };
+            return Ok((came, core.clock.now()));
         }
     }
 
@@ -276,8 +276,9 @@ impl<'a> Acquisition<'a> {
         }
     }
 
-    fn request(&self, permit: Option<Permit>) -> Request {
-        Request::begin(self.core, self.core.claim(self.name.clone(), self.options), self.waits(), permit)
+    fn request(&self, permit: Option<Permit>, lease: Duration) -> Request {
+        let claim = self.core.claim(self.name.clone(), lease, self.options.fair);
+        Request::begin(self.core, claim, self.waits(), permit)
     }
 
     fn waits(&self) -> bool {

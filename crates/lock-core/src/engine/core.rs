@@ -67,11 +67,9 @@ impl Core {
     }
 
     /// A claim by a new owner.
-    pub(crate) fn claim(&self, name: LockName, options: &LockOptions) -> Claim {
-        let mut claim =
-            Claim::new(name, self.identity.draw(self.capabilities.scope == Scope::Process), self.lease(options));
-        claim.fair = options.fair;
-        claim
+    pub(crate) fn claim(&self, name: LockName, lease: Duration, fair: bool) -> Claim {
+        let owner = self.identity.draw(self.capabilities.scope == Scope::Process);
+        Claim { fair, ..Claim::new(name, owner, lease) }
     }
 
     /// The lease to ask for. A store may learn how long one it can give only when it is asked for a longer one.

@@ -1,11 +1,12 @@
 //! The keeper: one task renews the leases of one `Locks`, in batches, and says when one is over.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use futures_util::FutureExt;
 use futures_util::stream::{BoxStream, FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
@@ -41,7 +42,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    holds: BTreeMap<u64, Entry>,
+    holds: HashMap<u64, Entry, RandomState>,
     order: BTreeSet<(Instant, u64)>,
     /// Until when the task sleeps; an entry before that must wake it.
     asleep_until: Option<Instant>,

@@ -1,9 +1,10 @@
 //! The store: a map of locks, each with a line.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use foldhash::fast::RandomState;
 use tokio::sync::Notify;
 
 use crate::contract::{
@@ -13,12 +14,14 @@ use crate::contract::{
 #[derive(Debug)]
 pub(super) struct Store {
     clock: Arc<dyn Clock>,
+    /// What the wall clock showed at the clock's origin.
+    origin: Duration,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    locks: BTreeMap<LockName, Lock>,
+    locks: HashMap<LockName, Lock, RandomState>,
     /// One counter for all names: a name that is forgotten when nobody uses it still gets higher tokens later.
     tokens: u64,
     /// How far a test has moved the store's time ahead of the clock.
@@ -47,17 +50,20 @@ struct Waiting {
     granted: Arc<Notify>,
 }
 
-/// The two readings of the time that a verb needs.
+/// The readings of the time that a verb needs.
 #[derive(Clone, Copy)]
 struct Now {
     ours: Instant,
     stores: Instant,
+    /// As the time since 1970.
+    wall: Duration,
 }
 
 impl State {
-    fn now(&self, clock: &dyn Clock) -> Now {
-        let ours = clock.now();
-        Now { ours, stores: ours + self.ahead }
+    /// The next token: above the clock, as the tokens of other stores are.
+    fn next_token(&mut self, now: Now) -> u64 {
+        self.tokens = (self.tokens + 1).max(now.wall.as_micros() as u64);
+        self.tokens
     }
 
     /// The lock of this name as it stands now: what has run out is gone, and the first in line has what is free.
@@ -69,22 +75,17 @@ impl State {
         if lock.holding.is_none()
             && let Some(first) = lock.line.pop_front()
         {
-            self.tokens = after(self.tokens);
-            lock.holding = Some(Holding::new(first.owner, self.tokens, first.lease, now));
+            let token = self.next_token(now);
+            let lock = self.locks.get_mut(name)?;
+            lock.holding = Some(Holding::new(first.owner, token, first.lease, now));
             first.granted.notify_one();
+            return Some(lock);
         }
-        if lock.holding.is_none() {
+        if self.locks.get(name)?.holding.is_none() {
             self.locks.remove(name);
-            return None;
         }
         self.locks.get_mut(name)
     }
-}
-
-/// The next token: above the clock, as the tokens of other stores are.
-fn after(token: u64) -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    (token + 1).max(now.as_micros() as u64)
 }
 
 impl Holding {
@@ -106,7 +107,9 @@ impl Holding {
 
 impl Store {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, state: Mutex::default() }
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let origin = wall.saturating_sub(clock.now().since_origin());
+        Self { clock, origin, state: Mutex::default() }
     }
 
     pub(super) fn clock(&self) -> &Arc<dyn Clock> {
@@ -115,7 +118,8 @@ impl Store {
 
     fn state(&self) -> (MutexGuard<'_, State>, Now) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = state.now(&*self.clock);
+        let ours = self.clock.now();
+        let now = Now { ours, stores: ours + state.ahead, wall: self.origin + ours.since_origin() };
         (state, now)
     }
 
@@ -124,8 +128,8 @@ impl Store {
         if let Some(lock) = state.settle(&claim.name, now) {
             return lock.grant_of(&claim.owner);
         }
-        state.tokens = after(state.tokens);
-        let holding = Holding::new(claim.owner.clone(), state.tokens, claim.lease, now);
+        let token = state.next_token(now);
+        let holding = Holding::new(claim.owner.clone(), token, claim.lease, now);
         let grant = holding.grant;
         state.locks.insert(claim.name.clone(), Lock { holding: Some(holding), line: VecDeque::new() });
         Some(grant)
@@ -209,10 +213,11 @@ impl Store {
     }
 
     pub(super) fn list(&self, query: &ListQuery) -> Page {
-        let names: Vec<LockName> = {
+        let mut names: Vec<LockName> = {
             let (state, _) = self.state();
             state.locks.keys().filter(|name| query.selects(name)).cloned().collect()
         };
+        names.sort_unstable();
         let statuses = names.iter().map(|name| self.inspect(name)).filter(|status| status.holder().is_some());
         let mut locks: Vec<_> = statuses.take(query.fetch_size()).collect();
         let next = query.cut(&mut locks, |lock| &lock.name);
@@ -233,9 +238,8 @@ impl Store {
 
     /// Moves the store's time ahead of the clock, as a step of a server's clock does.
     pub(super) fn advance(&self, duration: Duration) {
-        let (mut state, _) = self.state();
-        state.ahead += duration;
-        let now = state.now(&*self.clock);
+        self.state().0.ahead += duration;
+        let (mut state, now) = self.state();
         let names: Vec<_> = state.locks.keys().cloned().collect();
         for name in names {
             state.settle(&name, now);

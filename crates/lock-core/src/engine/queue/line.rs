@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use tokio::sync::oneshot;
 
 use super::{Turn, Whose};
@@ -13,7 +14,7 @@ use crate::engine::{Lease, Owner};
 
 /// Some of the lines.
 pub(super) struct Lines<G, A> {
-    of: HashMap<LockName, Line<G, A>>,
+    of: HashMap<LockName, Line<G, A>, RandomState>,
     next: u64,
     /// Nobody waits here any more.
     pub(super) closed: bool,
@@ -28,7 +29,7 @@ pub(super) struct Line<G, A> {
     /// Of those, the numbers that have an owner.
     owned: BTreeSet<(usize, u64)>,
     /// Owners whose acquisition stands in the store's line, with those of theirs who wait for its answer.
-    fair: HashMap<usize, BTreeMap<u64, Waiter<G, A>>>,
+    fair: BTreeMap<usize, BTreeMap<u64, Waiter<G, A>>>,
 }
 
 pub(super) struct Holding {
@@ -55,13 +56,13 @@ impl Holding {
 
 impl<G, A> Default for Lines<G, A> {
     fn default() -> Self {
-        Self { of: HashMap::new(), next: 0, closed: false }
+        Self { of: HashMap::default(), next: 0, closed: false }
     }
 }
 
 impl<G, A> Default for Line<G, A> {
     fn default() -> Self {
-        Self { holding: None, asks: false, waiting: BTreeMap::new(), owned: BTreeSet::new(), fair: HashMap::new() }
+        Self { holding: None, asks: false, waiting: BTreeMap::new(), owned: BTreeSet::new(), fair: BTreeMap::new() }
     }
 }
 
