@@ -1,11 +1,15 @@
 //! What operators count, read through a recorder.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use lock_core::memory::{MemoryLock, Verb};
 use lock_core::{ErrorKind, Locks, ManualClock};
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
 async fn settle() {
@@ -89,4 +93,68 @@ async fn work() {
         }
     }
     assert!(!lost.is_held());
+}
+
+/// A recorder that comes back to the locks, for the same name and for all that have a line.
+struct ComesBack {
+    locks: Locks,
+    calls: Cell<usize>,
+}
+
+impl ComesBack {
+    fn come(&self) {
+        self.calls.set(self.calls.get() + 1);
+        // What it does here is told to it as well.
+        if self.calls.get() < 100 {
+            let mutex = self.locks.mutex("a");
+            let trying = pin!(mutex.try_lock());
+            assert!(matches!(trying.poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(Ok(_))));
+            assert!(format!("{:?}", self.locks).contains("Locks"));
+        }
+    }
+}
+
+impl Recorder for ComesBack {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+        self.come();
+        Counter::noop()
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        self.come();
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        self.come();
+        Histogram::noop()
+    }
+}
+
+/// Nothing is locked while it is told.
+#[test]
+fn whoever_is_told_may_come_back() {
+    let (ended, end) = mpsc::channel();
+    std::thread::spawn(move || {
+        let clock = ManualClock::new();
+        let locks = Locks::new(Arc::new(MemoryLock::with_clock(Arc::new(clock.clone()))));
+        let recorder = ComesBack { locks: locks.clone(), calls: Cell::new(0) };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        metrics::with_local_recorder(&recorder, || {
+            let guard = runtime.block_on(locks.mutex("a").lock()).unwrap();
+            clock.advance(Duration::from_secs(30));
+            // Who comes next is the first to see that it is over.
+            runtime.block_on(async { locks.mutex("a").lock().await.unwrap().unlock().await.unwrap() });
+            drop(guard);
+        });
+        ended.send(recorder.calls.get()).unwrap();
+    });
+    let calls = end.recv_timeout(Duration::from_secs(60)).expect("it ends, without a panic");
+    assert!(calls > 3, "told {calls} times");
 }

@@ -36,7 +36,7 @@ impl Failures {
     /// may stand in line, which has to be undone. Only [`Closed`](ErrorKind::Closed) stays what it is.
     pub fn for_waiters(error: &Error) -> Error {
         let kind = if error.kind() == ErrorKind::Closed { ErrorKind::Closed } else { ErrorKind::Unknown };
-        Error::new(kind, error.to_string())
+        Error::new(kind, error.message())
     }
 }
 

@@ -194,3 +194,16 @@ impl StdError for Error {
         self.0.source.as_deref().map(|source| source as _)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_surely_not_done_is_refused() {
+        use ErrorKind::*;
+        let kinds = [Invalid, Unsupported, Timeout, Lost, Refused, Unavailable, Unknown, Closed];
+        let refused = kinds.into_iter().filter(|kind| Error::new(*kind, "").is_refused());
+        assert_eq!(refused.collect::<Vec<_>>(), [Invalid, Unsupported, Refused, Unavailable]);
+    }
+}
