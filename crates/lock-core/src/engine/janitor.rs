@@ -2,15 +2,19 @@
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
 
 use crate::contract::{Claim, Clock, DistributedLock, Error, ErrorKind, LockName, OwnerId};
+use crate::engine::sync::{Mutex, MutexGuard, PoisonError};
 use crate::engine::timing::Pauses;
 use crate::engine::worker::Worker;
+
+#[cfg(test)]
+mod model;
 
 #[derive(Debug)]
 pub(crate) struct Janitor {

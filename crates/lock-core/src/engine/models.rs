@@ -144,7 +144,7 @@ impl World {
 }
 
 /// What comes of it within so many polls; after them it is dropped.
-async fn polled<T>(future: impl Future<Output = T>, times: usize) -> Option<T> {
+pub(crate) async fn polled<T>(future: impl Future<Output = T>, times: usize) -> Option<T> {
     let mut future = pin!(future);
     for _ in 0..times {
         if let Poll::Ready(output) = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await {

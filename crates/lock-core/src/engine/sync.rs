@@ -1,4 +1,4 @@
-//! The primitives of the queue and the holds: in the unit tests the model checker's.
+//! The primitives of the queue, the holds and the janitor: in the unit tests the model checker's.
 
 #[cfg(test)]
 pub(crate) use shuttle::sync::{Mutex, MutexGuard, PoisonError};
