@@ -108,10 +108,7 @@ impl Identity {
         // A store within the process is copied with what the generator draws next, and no two copies share one.
         let uuid = Uuid::from_bytes(if within { rand::random() } else { random() });
         let uuid = uuid.hyphenated().encode_lower(&mut buffer);
-        let mut text = String::with_capacity(self.prefix.len() + uuid.len());
-        text.push_str(&self.prefix);
-        text.push_str(uuid);
-        OwnerId(text.into())
+        OwnerId([&*self.prefix, uuid].concat().into())
     }
 }
 

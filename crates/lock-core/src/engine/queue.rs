@@ -130,7 +130,9 @@ impl<G, A> Queue<G, A> {
         if asks {
             // Of a hold that was lost, nobody else may tell those who wait for it.
             let next = line.promote();
-            lines.forget_unused(name);
+            if line.is_unused() {
+                lines.forget(name);
+            }
             drop(lines);
             drop(over);
             self.ask(name, next);
@@ -147,7 +149,9 @@ impl<G, A> Queue<G, A> {
             line.wait(number, Waiter { options: *ticket.options, owner: ticket.owner.cloned(), turn }, &whose);
             line.promote()
         };
-        lines.forget_unused(name);
+        if line.is_unused() {
+            lines.forget(name);
+        }
         drop(lines);
         drop(over);
         self.ask(name, next);

@@ -32,7 +32,8 @@ pub(super) fn margin(lease: Duration) -> Duration {
 pub(super) fn renewal(lease: Duration, until: Instant, now: Instant, number: u64) -> Instant {
     // Multiples of the golden ratio lie evenly in any range of numbers.
     let spread = (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u32;
-    let early = until.saturating_sub(lease * 2 / 3 - margin(lease) + lease / 12 * spread / 256);
+    // Two thirds, and a twelfth of which that is so many parts of 256.
+    let early = until.saturating_sub(lease * (2048 + spread) / 3072 - margin(lease));
     early.max(now + until.saturating_duration_since(now) / 4)
 }
 

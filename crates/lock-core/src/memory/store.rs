@@ -60,32 +60,19 @@ struct Now {
 }
 
 impl State {
-    /// The next token: above the clock, as the tokens of other stores are.
-    fn next_token(&mut self, now: Now) -> u64 {
-        self.tokens = (self.tokens + 1).max(now.wall.as_micros() as u64);
-        self.tokens
-    }
-
     /// The lock of this name as it stands now: what has run out is gone, and the first in line has what is free.
     fn settle(&mut self, name: &LockName, now: Now) -> Option<&mut Lock> {
-        let lock = self.locks.get_mut(name)?;
-        if lock.holding.as_ref().is_some_and(|holding| holding.expires <= now.stores) {
-            lock.holding = None;
-        }
-        if lock.holding.is_none()
-            && let Some(first) = lock.line.pop_front()
-        {
-            let token = self.next_token(now);
-            let lock = self.locks.get_mut(name)?;
-            lock.holding = Some(Holding::new(first.owner, token, first.lease, now));
-            first.granted.notify_one();
-            return Some(lock);
-        }
-        if self.locks.get(name)?.holding.is_none() {
+        if !self.locks.get_mut(name)?.settle(&mut self.tokens, now) {
             self.locks.remove(name);
         }
         self.locks.get_mut(name)
     }
+}
+
+/// The next token: above the clock, as the tokens of other stores are.
+fn next(tokens: &mut u64, now: Now) -> u64 {
+    *tokens = (*tokens + 1).max(now.wall.as_micros() as u64);
+    *tokens
 }
 
 impl Holding {
@@ -125,13 +112,16 @@ impl Store {
 
     pub(super) fn try_lock(&self, claim: &Claim) -> Option<Grant> {
         let (mut state, now) = self.state();
-        if let Some(lock) = state.settle(&claim.name, now) {
+        let State { locks, tokens, .. } = &mut *state;
+        if let Some(lock) = locks.get_mut(&claim.name)
+            && lock.settle(tokens, now)
+        {
             return lock.grant_of(&claim.owner);
         }
-        let token = state.next_token(now);
+        let token = next(tokens, now);
         let holding = Holding::new(claim.owner.clone(), token, claim.lease, now);
         let grant = holding.grant;
-        state.locks.insert(claim.name.clone(), Lock { holding: Some(holding), line: VecDeque::new() });
+        locks.insert(claim.name.clone(), Lock { holding: Some(holding), line: VecDeque::new() });
         Some(grant)
     }
 
@@ -179,14 +169,20 @@ impl Store {
 
     pub(super) fn unlock(&self, claim: &Claim) -> Unlocked {
         let (mut state, now) = self.state();
-        let Some(lock) = state.settle(&claim.name, now) else { return Unlocked::NotHeld };
-        if lock.grant_of(&claim.owner).is_none() {
+        let State { locks, tokens, .. } = &mut *state;
+        let Some(lock) = locks.get_mut(&claim.name) else { return Unlocked::NotHeld };
+        let mut is_used = lock.settle(tokens, now);
+        let is_held = lock.grant_of(&claim.owner).is_some();
+        if is_held {
+            lock.holding = None;
+            is_used = lock.settle(tokens, now);
+        } else {
             lock.line.retain(|waiting| waiting.owner != claim.owner);
-            return Unlocked::NotHeld;
         }
-        lock.holding = None;
-        state.settle(&claim.name, now);
-        Unlocked::Released
+        if !is_used {
+            locks.remove(&claim.name);
+        }
+        if is_held { Unlocked::Released } else { Unlocked::NotHeld }
     }
 
     pub(super) fn renew(&self, claims: &[Claim]) -> Vec<Renewal> {
@@ -248,6 +244,20 @@ impl Store {
 }
 
 impl Lock {
+    /// What has run out is gone, and the first in line has what is free. Does anybody use it?
+    fn settle(&mut self, tokens: &mut u64, now: Now) -> bool {
+        if self.holding.as_ref().is_some_and(|holding| holding.expires <= now.stores) {
+            self.holding = None;
+        }
+        if self.holding.is_none()
+            && let Some(first) = self.line.pop_front()
+        {
+            self.holding = Some(Holding::new(first.owner, next(tokens, now), first.lease, now));
+            first.granted.notify_one();
+        }
+        self.holding.is_some()
+    }
+
     fn grant_of(&self, owner: &OwnerId) -> Option<Grant> {
         self.holding.as_ref().filter(|holding| holding.owner == *owner).map(|holding| holding.grant)
     }

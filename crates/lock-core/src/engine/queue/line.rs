@@ -73,12 +73,9 @@ impl<G, A> Lines<G, A> {
         self.next
     }
 
-    /// The line of a name, made if there is none; whoever does not use it calls [`Lines::forget_unused`].
+    /// The line of a name, made if there is none; whoever leaves it unused calls [`Lines::forget`].
     pub(super) fn line(&mut self, name: &LockName) -> &mut Line<G, A> {
-        if !self.of.contains_key(name) {
-            self.of.insert(name.clone(), Line::default());
-        }
-        self.of.get_mut(name).expect("it is there, or just made")
+        self.of.entry(name.clone()).or_default()
     }
 
     pub(super) fn holding(&self, name: &LockName) -> Option<&Holding> {
@@ -86,15 +83,16 @@ impl<G, A> Lines<G, A> {
     }
 
     pub(super) fn in_line<T>(&mut self, name: &LockName, act: impl FnOnce(&mut Line<G, A>) -> T) -> Option<T> {
-        let result = act(self.of.get_mut(name)?);
-        self.forget_unused(name);
+        let line = self.of.get_mut(name)?;
+        let result = act(line);
+        if line.is_unused() {
+            self.forget(name);
+        }
         Some(result)
     }
 
-    pub(super) fn forget_unused(&mut self, name: &LockName) {
-        if self.of.get(name).is_some_and(Line::is_unused) {
-            self.of.remove(name);
-        }
+    pub(super) fn forget(&mut self, name: &LockName) {
+        self.of.remove(name);
     }
 
     /// From now on nobody waits; answers who did.
@@ -202,7 +200,7 @@ impl<G, A> Line<G, A> {
         all
     }
 
-    fn is_unused(&self) -> bool {
+    pub(super) fn is_unused(&self) -> bool {
         self.holding.is_none() && !self.asks && self.waiting.is_empty() && self.fair.is_empty()
     }
 }
