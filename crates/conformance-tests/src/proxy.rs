@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rand::RngExt;
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -37,6 +38,8 @@ struct Mode {
     refuse: bool,
     /// Connections with a lower number are reset.
     reset_below: u64,
+    /// Connections with a lower number have ended for their clients.
+    ended_below: u64,
 }
 
 /// What happens to what goes one way.
@@ -103,6 +106,15 @@ impl Proxy {
         self.mode.send_modify(|mode| mode.requests.held = 0..self.connections());
     }
 
+    /// The connections that are there now are dead, and neither side is told.
+    pub fn hold_present(&self) {
+        let present = 0..self.connections();
+        self.mode.send_modify(|mode| {
+            mode.requests.held = present.clone();
+            mode.answers.held = present;
+        });
+    }
+
     /// The connection that the server sees coming from this port is dead, and neither side is told, as where a network
     /// forgot it.
     ///
@@ -154,6 +166,11 @@ impl Proxy {
         self.mode.send_modify(|mode| mode.reset_below = self.connections());
     }
 
+    /// The connections that are there now end for their clients, while what these have sent still arrives.
+    pub fn end_for_clients(&self) {
+        self.mode.send_modify(|mode| mode.ended_below = self.connections());
+    }
+
     /// Every connection breaks, and new ones are closed at once.
     pub fn cut(&self) {
         self.refuse();
@@ -162,7 +179,9 @@ impl Proxy {
 
     /// What was held goes on, in its order, and nothing is held, delayed or refused any more.
     pub fn forward(&self) {
-        self.mode.send_modify(|mode| *mode = Mode { reset_below: mode.reset_below, ..Mode::default() });
+        self.mode.send_modify(|mode| {
+            *mode = Mode { reset_below: mode.reset_below, ended_below: mode.ended_below, ..Mode::default() };
+        });
     }
 }
 
@@ -197,9 +216,15 @@ async fn carry(mut client: TcpStream, server: SocketAddr, number: u64, mut mode:
         ports.lock().unwrap_or_else(PoisonError::into_inner).insert(from.port(), number);
     }
     let whole = [client.set_nodelay(true), server.set_nodelay(true)];
-    if whole.iter().any(Result::is_err) {
-        return;
-    }
+    let (Ok(ending), false) = (SockRef::from(&client).try_clone(), whole.iter().any(Result::is_err)) else { return };
+    let mut ended = mode.clone();
+    let end_for_client = async {
+        if ended.wait_for(|mode| number < mode.ended_below).await.is_ok() {
+            // It fails if it had ended before.
+            let _ = ending.shutdown(Shutdown::Write);
+        }
+        std::future::pending().await
+    };
     let reset = {
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
@@ -210,6 +235,7 @@ async fn carry(mut client: TcpStream, server: SocketAddr, number: u64, mut mode:
             biased;
             // It fails if the proxy is gone: then nothing is left to reset.
             reset = mode.wait_for(|mode| number < mode.reset_below) => reset.is_ok(),
+            () = end_for_client => false,
             // Both have ended well, or one cannot go on.
             _ = async { tokio::try_join!(requests, answers) } => false,
         }
@@ -217,7 +243,7 @@ async fn carry(mut client: TcpStream, server: SocketAddr, number: u64, mut mode:
     if reset {
         for stream in [&client, &server] {
             // Closing it is then a reset. It fails if the other side was faster.
-            let _ = socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO));
+            let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
         }
     }
 }

@@ -113,6 +113,11 @@ impl Error {
         }
     }
 
+    pub(crate) fn of_kind(mut self, kind: ErrorKind) -> Self {
+        self.0.kind = kind;
+        self
+    }
+
     pub(crate) fn after_outage(mut self, away: Duration) -> Self {
         self.0.message = format!("for {} now: {}", humantime::format_duration(away), self.0.message);
         self

@@ -217,6 +217,11 @@ impl MySqlLock {
         Ok(renewals)
     }
 
+    /// What a caller is told: of several requests, one before the last may have done something.
+    fn told(&self, claim: &Claim, error: Error) -> Error {
+        if self.unsettled.contains(&claim.owner) { error.after_something_was_done() } else { error }
+    }
+
     fn status(&self, row: &MySqlRow, waiters: &mut HashMap<String, Vec<OwnerId>>) -> Result<LockStatus> {
         let key = self.text(row, "name")?.ok_or_else(|| self.foreign())?;
         let name = self.prefix.name(&key).ok_or_else(|| self.foreign())?;
@@ -269,17 +274,26 @@ impl DistributedLock for MySqlLock {
     }
 
     async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
-        Ok(self.try_once(claim, &self.prefix.key(&claim.name), None).await?.ok())
+        let tried = self.try_once(claim, &self.prefix.key(&claim.name), None).await;
+        let grant = tried.map_err(|error| self.told(claim, error))?.ok();
+        if grant.is_none() && self.unsettled.contains(&claim.owner) {
+            // Nobody undoes what was denied, and its first copy may land yet.
+            self.unlock(claim).await.map_err(Error::after_something_was_done)?;
+        }
+        Ok(grant)
     }
 
     async fn lock(&self, claim: &Claim) -> Result<Grant> {
         let key = self.prefix.key(&claim.name);
         // Who has a ticket stands in the line of all clients instead.
         let _turn = if claim.fair { None } else { Some(self.turns.wait(&key).await) };
-        match self.try_once(claim, &key, None).await? {
-            Ok(grant) => Ok(grant),
-            Err(seen) => self.wait_for(claim, &key, seen).await,
-        }
+        let granted = async {
+            match self.try_once(claim, &key, None).await? {
+                Ok(grant) => Ok(grant),
+                Err(seen) => self.wait_for(claim, &key, seen).await,
+            }
+        };
+        granted.await.map_err(|error| self.told(claim, error))
     }
 
     async fn unlock(&self, claim: &Claim) -> Result<Unlocked> {

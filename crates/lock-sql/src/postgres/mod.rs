@@ -196,23 +196,31 @@ impl DistributedLock for PostgresLock {
     }
 
     async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
-        Ok(match self.acquire(claim, &self.prefix.key(&claim.name), None).await? {
-            Acquired::Granted(grant) => Some(grant),
-            Acquired::Busy { .. } => None,
-        })
+        if let Acquired::Granted(grant) = self.acquire(claim, &self.prefix.key(&claim.name), None).await? {
+            return Ok(Some(grant));
+        }
+        if self.unsettled.contains(&claim.owner) {
+            // Nobody undoes what was denied, and its first copy may land yet.
+            self.unlock(claim).await.map_err(Error::after_something_was_done)?;
+        }
+        Ok(None)
     }
 
     async fn lock(&self, claim: &Claim) -> Result<Grant> {
         let key = self.prefix.key(&claim.name);
         // Before the request, so that no notification comes too early.
         let mut waiting = self.waiters.register(claim, key.clone());
+        let mut may_wait = false;
         loop {
             let client = self.known_as();
             let told = client.map(|client| (client, waiting.number()));
-            let (left_us, held, in_line) = match self.acquire(claim, &key, told).await? {
+            let acquired = self.acquire(claim, &key, told).await;
+            let acquired = acquired.map_err(|error| if may_wait { error.after_something_was_done() } else { error });
+            let (left_us, held, in_line) = match acquired? {
                 Acquired::Granted(grant) => return Ok(grant),
                 Acquired::Busy { left_us, token, in_line } => (left_us, token, in_line),
             };
+            may_wait = true;
             self.waiters.ensure_task(watch::TURNS.0, || {
                 self.be_known_as(0);
                 watch::keep_watching(self.clone())

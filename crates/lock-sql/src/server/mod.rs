@@ -92,18 +92,18 @@ where
         arguments: ArgumentsOf<D>,
         again: Again,
     ) -> Result<Answer<D::Database>> {
-        let sent = AtomicBool::new(false);
+        let (sent, twice) = (AtomicBool::new(false), AtomicBool::new(false));
         let running = async {
-            let (mut again, mut twice, mut undone) = (again == Again::Yes, false, 0);
+            let (mut again, mut undone) = (again == Again::Yes, 0);
             loop {
-                sent.store(twice, Ordering::Relaxed);
+                sent.store(false, Ordering::Relaxed);
                 let mut lent = self.pool.lend().await.map_err(|error| self.not_connected(error))?;
                 let now = self.clock.now();
                 sent.store(true, Ordering::Relaxed);
                 let error = match caught(self.exchange(lent.connection(), statement, arguments.clone())).await {
                     Ok((rows, result)) => {
                         lent.give_back();
-                        return Ok(Answer { sent: now, rows, result, twice });
+                        return Ok(Answer { sent: now, rows, result, twice: twice.load(Ordering::Relaxed) });
                     }
                     Err(error) => error,
                 };
@@ -123,13 +123,17 @@ where
                     // The server may have closed it long ago.
                     Next::Leave if was_used && again => {
                         self.pool.forget_idle();
-                        (again, twice) = (false, true);
+                        again = false;
+                        twice.store(said.kind == ErrorKind::Unknown, Ordering::Relaxed);
                     }
                     _ => return Err(said.into_error(&self.shown, error)),
                 }
             }
         };
-        tokio::time::timeout(self.timeout, running).await.unwrap_or_else(|_| Err(self.too_slow(sent.into_inner())))
+        let answer = tokio::time::timeout(self.timeout, running).await;
+        let answer = answer.unwrap_or_else(|_| Err(self.too_slow(sent.into_inner())));
+        // Whatever became of the second, the first may have been done.
+        answer.map_err(|error| if twice.into_inner() { error.after_something_was_done() } else { error })
     }
 
     async fn exchange(

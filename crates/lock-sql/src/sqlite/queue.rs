@@ -57,7 +57,8 @@ impl SqliteLock {
             let Some(row) = answer.rows.first() else { continue };
             let ticket = row.get("ticket");
             let view = View { held: row.get("held_us"), ahead: row.get("ahead_us") };
-            if let Some(grant) = self.wait_with_ticket(claim, ticket, &place, view).await? {
+            let granted = self.wait_with_ticket(claim, ticket, &place, view).await;
+            if let Some(grant) = granted.map_err(Failure::with_a_ticket)? {
                 return Ok(grant);
             }
         }

@@ -76,6 +76,16 @@ pub(super) enum Failure {
     Error(Error),
 }
 
+impl Failure {
+    /// The same for who stands in line, which has to be undone.
+    pub(super) fn with_a_ticket(self) -> Self {
+        match self {
+            Self::Error(error) => Self::Error(error.after_something_was_done()),
+            other => other,
+        }
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Error(error)

@@ -242,9 +242,12 @@ async fn what_is_full_or_read_only_says_so() {
     let lock = client(&server).await;
     run(&server, "ALTER DATABASE postgres SET default_transaction_read_only = on").await;
     run(&server, ENDED).await;
-    let error = lock.try_lock(&claim("z", "first")).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.to_string().contains("read-only"), "{error}");
+    // The first copy of the first request went over a session that had ended, and of that nothing is known.
+    for kind in [ErrorKind::Unknown, ErrorKind::Unavailable] {
+        let error = lock.try_lock(&claim("z", "first")).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains("read-only"), "{error}");
+    }
 }
 
 /// Sessions in other time zones, and with another isolation, make no difference.

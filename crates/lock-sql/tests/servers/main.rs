@@ -6,5 +6,6 @@ mod faults_postgres;
 mod hostile;
 #[path = "../says/mod.rs"]
 mod says;
+mod sent_twice;
 mod setups_postgres;
 mod tls;

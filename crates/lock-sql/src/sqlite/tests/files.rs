@@ -152,6 +152,22 @@ async fn a_writer_that_does_not_end_is_an_error() {
     taken(&lock, &a).await;
 }
 
+/// Its place in line stays, and has to be undone.
+#[tokio::test]
+async fn a_writer_that_does_not_end_is_no_refusal_to_who_stands_in_line() {
+    let file = File::new();
+    let held = claim("job", "holder", LEASE);
+    let holder = file.open().await;
+    taken(&holder, &held).await;
+    let lock = SqliteOptions::new(file.path()).prefix("t").busy(Duration::from_millis(200)).open().await.unwrap();
+    let waiting = tokio::spawn(async move { lock.lock(&claim("job", "waiter", LEASE)).await });
+    in_line(&holder, &held.name, 1).await;
+    let mut writer = file.raw().await;
+    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut writer).await.unwrap();
+    let error = timeout(Duration::from_secs(20), waiting).await.unwrap().unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+}
+
 #[tokio::test]
 async fn an_attempt_given_up_behind_a_writer_leaves_nothing() {
     let file = File::new();
