@@ -80,7 +80,7 @@ where
             clock: Arc::clone(&reached.clock),
             timeout: reached.timeout,
             transaction,
-            pool: Pool::new(options, reached.connections, setup),
+            pool: Pool::new(options, reached.connections, setup, reached.timeout / 4),
         }
     }
 
@@ -131,7 +131,10 @@ where
             }
         };
         let answer = tokio::time::timeout(self.timeout, running).await;
-        let answer = answer.unwrap_or_else(|_| Err(self.too_slow(sent.into_inner())));
+        let answer = answer.unwrap_or_else(|_| {
+            self.pool.doubt_idle();
+            Err(self.too_slow(sent.into_inner()))
+        });
         // Whatever became of the second, the first may have been done.
         answer.map_err(|error| if twice.into_inner() { error.after_something_was_done() } else { error })
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::error::Dialect;
 use super::read::caught;
@@ -22,6 +22,8 @@ pub(super) struct Pool<D: Dialect> {
     options: OptionsOf<D>,
     /// What a new connection is told first.
     setup: Option<Statement>,
+    /// How long a connection may take to answer whether it works.
+    patience: Duration,
     free: Semaphore,
     /// Those that nobody uses, the one that was used last at the end. None: the pool is closed.
     idle: Mutex<Option<Vec<Idle<D>>>>,
@@ -30,6 +32,8 @@ pub(super) struct Pool<D: Dialect> {
 struct Idle<D: Dialect> {
     connection: ConnectionOf<D>,
     since: Instant,
+    /// Another one did not answer since.
+    doubtful: bool,
 }
 
 /// Why there is no connection.
@@ -50,9 +54,9 @@ impl<D: Dialect> Pool<D>
 where
     for<'c> &'c mut ConnectionOf<D>: Executor<'c, Database = D::Database>,
 {
-    pub(super) fn new(options: OptionsOf<D>, connections: usize, setup: Option<Statement>) -> Self {
-        let idle = Mutex::new(Some(Vec::new()));
-        Self { options: options.disable_statement_logging(), setup, free: Semaphore::new(connections), idle }
+    pub(super) fn new(options: OptionsOf<D>, connections: usize, setup: Option<Statement>, patience: Duration) -> Self {
+        let (options, idle) = (options.disable_statement_logging(), Mutex::new(Some(Vec::new())));
+        Self { options, setup, patience, free: Semaphore::new(connections), idle }
     }
 
     fn idle(&self) -> MutexGuard<'_, Option<Vec<Idle<D>>>> {
@@ -66,7 +70,19 @@ where
             let Some(idle) = self.idle().as_mut().ok_or(NotLent::Closed)?.pop() else { break };
             let mut connection = idle.connection;
             let unused = idle.since.elapsed();
-            if unused < DOUBTFUL || unused < OLD && caught(connection.ping()).await.is_ok() {
+            let works = match unused {
+                _ if unused < DOUBTFUL && !idle.doubtful => true,
+                _ if unused >= OLD => false,
+                _ => match timeout(self.patience, caught(connection.ping())).await {
+                    Ok(answer) => answer.is_ok(),
+                    Err(_) => {
+                        // The server is gone without a word, and the others lead to the same one.
+                        self.forget_idle();
+                        false
+                    }
+                },
+            };
+            if works {
                 return Ok(Lent { pool: self, connection, was_used: true, _permit: permit });
             }
         }
@@ -82,6 +98,13 @@ where
     pub(super) fn forget_idle(&self) {
         let broken = self.idle().as_mut().map(std::mem::take);
         drop(broken);
+    }
+
+    /// Those that nobody uses are asked whether they work before they are used again: one of them did not answer.
+    pub(super) fn doubt_idle(&self) {
+        if let Some(idle) = self.idle().as_mut() {
+            idle.iter_mut().for_each(|idle| idle.doubtful = true);
+        }
     }
 
     pub(super) async fn close(&self) {
@@ -107,7 +130,7 @@ impl<D: Dialect> Lent<'_, D> {
     /// Its request is done, and another may use it.
     pub(super) fn give_back(self) {
         if let Some(idle) = self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-            idle.push(Idle { connection: self.connection, since: Instant::now() });
+            idle.push(Idle { connection: self.connection, since: Instant::now(), doubtful: false });
         }
     }
 }
