@@ -3,13 +3,29 @@
 //! Such a request may be done after the release that is to undo it. So a release of these owners leaves a mark in the
 //! database that refuses it.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use lock_core::OwnerId;
 
+/// For so long after it was last asked about, an owner is kept: whoever releases it asks each few seconds, and may give up.
+/// By then no request is on its way any more, and the mark in the database would go too.
+const KEPT: Duration = Duration::from_secs(3600);
+
+/// So many are not looked through for old ones.
+const FEW: usize = 64;
+
 #[derive(Debug, Default)]
-pub(crate) struct Unsettled(Mutex<HashSet<OwnerId>>);
+pub(crate) struct Unsettled(Mutex<Owners>);
+
+#[derive(Debug, Default)]
+struct Owners {
+    /// When each was last asked about.
+    seen: HashMap<OwnerId, Instant>,
+    /// How many there were after old ones were last looked for.
+    kept: usize,
+}
 
 /// A request on its way. Dropped before it is settled, its owner counts as unsettled.
 pub(crate) struct OnItsWay<'u> {
@@ -17,8 +33,18 @@ pub(crate) struct OnItsWay<'u> {
     owner: Option<&'u OwnerId>,
 }
 
+impl Owners {
+    fn add(&mut self, owner: OwnerId, now: Instant) {
+        if self.seen.len() >= (self.kept * 2).max(FEW) {
+            self.seen.retain(|_, seen| now.saturating_duration_since(*seen) < KEPT);
+            self.kept = self.seen.len();
+        }
+        self.seen.insert(owner, now);
+    }
+}
+
 impl Unsettled {
-    fn owners(&self) -> MutexGuard<'_, HashSet<OwnerId>> {
+    fn owners(&self) -> MutexGuard<'_, Owners> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -27,11 +53,13 @@ impl Unsettled {
     }
 
     pub(crate) fn contains(&self, owner: &OwnerId) -> bool {
-        self.owners().contains(owner)
+        let mut owners = self.owners();
+        let seen = owners.seen.get_mut(owner);
+        seen.map(|seen| *seen = Instant::now()).is_some()
     }
 
     pub(crate) fn forget(&self, owner: &OwnerId) {
-        self.owners().remove(owner);
+        self.owners().seen.remove(owner);
     }
 }
 
@@ -45,7 +73,7 @@ impl OnItsWay<'_> {
 impl Drop for OnItsWay<'_> {
     fn drop(&mut self) {
         if let Some(owner) = self.owner {
-            self.owners.owners().insert(owner.clone());
+            self.owners.owners().add(owner.clone(), Instant::now());
         }
     }
 }
@@ -63,5 +91,16 @@ mod tests {
         assert!(unsettled.contains(&owner));
         unsettled.forget(&owner);
         assert!(!unsettled.contains(&owner));
+    }
+
+    #[test]
+    fn owners_whom_nobody_releases_any_more_are_forgotten() {
+        let (mut owners, start) = (Owners::default(), Instant::now());
+        for number in 0..20_000_u32 {
+            // One in a second.
+            owners.add(OwnerId::from_store(&number.to_string()), start + Duration::from_secs(number.into()));
+            assert!(owners.seen.len() <= 2 * KEPT.as_secs() as usize + FEW);
+        }
+        assert!(owners.seen.len() >= KEPT.as_secs() as usize);
     }
 }
