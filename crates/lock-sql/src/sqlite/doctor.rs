@@ -58,6 +58,11 @@ fn network_file_system(number: u64) -> Option<&'static str> {
         0x7461_636f => "OCFS2",
         0x5346_414f | 0x6b41_4653 => "AFS",
         0x4750_4653 => "GPFS",
+        0x1983_0326 => "BeeGFS",
+        0x2003_0528 => "OrangeFS",
+        0x786f_4256 => "a folder of VirtualBox's host",
+        0xbacb_acbc => "a folder of VMware's host",
+        0x6573_5546 => "FUSE, as sshfs, GlusterFS and a virtual machine's shared folders are",
         _ => return None,
     })
 }
@@ -87,7 +92,11 @@ mod tests {
         assert_eq!(journal_finding("wal"), None);
         assert!(journal_finding("delete").unwrap().setting.contains("delete"));
         #[cfg(target_os = "linux")]
-        assert_eq!((network_file_system(0x6969), network_file_system(0xef53)), (Some("NFS"), None));
+        {
+            assert_eq!((network_file_system(0x6969), network_file_system(0xef53)), (Some("NFS"), None));
+            // By the header linux/magic.h.
+            assert!(network_file_system(0x6573_5546).is_some_and(|name| name.contains("FUSE")));
+        }
     }
 
     #[test]
