@@ -16,6 +16,12 @@ struct Settings {
     encoding: String,
     persistence: String,
     pooler: bool,
+    /// The schema of our tables; none if that is what was asked for.
+    found_in: Option<String>,
+    /// It is named after its user.
+    own: bool,
+    /// The schemas that have such tables.
+    schemas: Vec<String>,
 }
 
 impl PostgresLock {
@@ -31,6 +37,9 @@ impl PostgresLock {
             encoding: row.read("encoding")?,
             persistence: row.read("persistence")?,
             pooler: self.listens.is_none(),
+            found_in: (!self.schema_is_chosen).then(|| self.schema.clone()),
+            own: row.read("own")?,
+            schemas: row.read("schemas")?,
         };
         Ok(settings.findings())
     }
@@ -75,7 +84,22 @@ impl Settings {
                 "go past the pooler, if you can",
             ));
         }
+        found.extend(self.found_in.as_deref().and_then(|schema| self.other_tables(schema)));
         found
+    }
+
+    /// Whoever names no schema is led to one by search_path, which users have each their own of.
+    fn other_tables(&self, schema: &str) -> Option<Finding> {
+        let setting = match self.schemas.as_slice() {
+            [] | [_] if !self.own => return None,
+            [] | [_] => format!("the tables are in the schema {schema}, which is its user's own"),
+            schemas => format!("the tables are in the schema {schema}, and there are such in {}", schemas.join(", ")),
+        };
+        Some(Finding::new(
+            setting,
+            "exclusion between users whose search_path leads to different tables",
+            "have all of them name one schema, as in table=public.oarlock, and remove the other tables",
+        ))
     }
 }
 
@@ -94,6 +118,9 @@ mod tests {
             encoding: "UTF8".into(),
             persistence: "p".into(),
             pooler: false,
+            found_in: Some("public".into()),
+            own: false,
+            schemas: vec!["public".into()],
         };
         assert_eq!(good.findings(), []);
         let with = |change: fn(&mut Settings)| {
@@ -109,6 +136,11 @@ mod tests {
         assert!(with(|s| s.persistence = "u".into()).contains("unlogged"));
         assert!(with(|s| s.encoding = "LATIN1".into()).contains("LATIN1"));
         assert!(with(|s| s.pooler = true).contains("pooler"));
+        assert!(with(|s| s.own = true).contains("its user's own"));
+        assert!(with(|s| s.schemas.push("app".into())).contains("public, app"));
+        let mut chosen = good.clone();
+        (chosen.found_in, chosen.own) = (None, true);
+        assert_eq!(chosen.findings(), []);
         let mut synchronous = good.clone();
         (synchronous.standbys, synchronous.synchronous_standbys) = (1, "b".into());
         assert_eq!(synchronous.findings(), []);

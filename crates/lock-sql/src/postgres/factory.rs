@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use lock_core::{BackendFactory, DistributedLock, Error, ErrorKind, Result, Target, warn_of};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
+use super::error::Postgres;
 use super::statements::{SCHEMA, Statements, VERSION};
 use super::{PostgresLock, arguments, the_row};
 use crate::server::{Again, Read, Server, ServerOptions, Statement, TlsMode, fit};
@@ -53,6 +54,30 @@ impl ServerOptions {
         options
     }
 
+    /// With the schema of the tables, once that is known: it alone is searched, so that the names in statements and in
+    /// functions mean the same tables over each connection. Temporary ones come last, or they would come first.
+    fn connecting(&self, schema: Option<&str>) -> PgConnectOptions {
+        let connect = self.for_postgres();
+        if self.pooler {
+            // A pooler refuses settings that it cannot have for each client.
+            return connect.statement_cache_capacity(0).extra_float_digits(None);
+        }
+        // Our functions see what was committed before each of their statements.
+        let connect = connect.options(self.bounds()).options([("default_transaction_isolation", "read committed")]);
+        connect.options(schema.map(|schema| ("search_path", format!("{schema}, pg_temp"))))
+    }
+
+    fn server(&self, schema: Option<&str>) -> Server<Postgres> {
+        let transaction = self.pooler.then(|| {
+            let bounds = self.bounds().map(|(name, value)| format!("SET LOCAL {name} = {value};"));
+            let search = schema.map(|schema| format!("SET LOCAL search_path = {schema}, pg_temp;"));
+            let begin =
+                format!("BEGIN ISOLATION LEVEL READ COMMITTED; {}{}", bounds.concat(), search.unwrap_or_default());
+            (Statement::from(begin), Statement::from("COMMIT"))
+        });
+        Server::new(self.connecting(schema), &self.reached, None, transaction)
+    }
+
     /// What bounds a request in the server, before our own patience is over.
     fn bounds(&self) -> [(&'static str, String); 3] {
         let limit = self.reached.timeout.as_millis();
@@ -77,31 +102,28 @@ impl PostgresLock {
     /// Nothing is held yet. The tables may have been made.
     pub async fn with(options: ServerOptions) -> Result<Self> {
         let prefix = options.check()?;
-        let connect = options.for_postgres();
-        let (connect, transaction, listens) = if options.pooler {
-            let bounds = options.bounds().map(|(name, value)| format!("SET LOCAL {name} = {value};"));
-            let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED; {}", bounds.concat());
-            let transaction = (Statement::from(begin), Statement::from("COMMIT"));
-            // A pooler refuses settings that it cannot have for each client.
-            (connect.statement_cache_capacity(0).extra_float_digits(None), Some(transaction), None)
-        } else {
-            let connect = connect.options(options.bounds());
-            // Our functions see what was committed before each of their statements.
-            let connect = connect.options([("default_transaction_isolation", "read committed")]);
-            (connect.clone(), None, Some(connect))
-        };
-        let server = Server::new(connect, &options.reached, None, transaction);
+        let statements = Statements::new(&options.reached.table);
+        // Once, and over a connection that is not used again: another one might be led to other tables, by other settings
+        // of its user, or because somebody makes some.
+        let found = Self::find(&options.server(None), &statements).await?;
+        let schema = options.reached.table.schema().map_or(found.schema, str::to_owned);
         let lock = Self {
-            statements: Arc::new(Statements::new(&options.reached.table)),
+            statements: Arc::new(statements),
             prefix,
             unsettled: Arc::default(),
             waiters: Arc::default(),
             client: Arc::default(),
-            listens,
+            listens: (!options.pooler).then(|| options.connecting(Some(&schema))),
             timeout: options.reached.timeout,
-            server: Arc::new(server),
+            server: Arc::new(options.server(Some(&schema))),
+            schema_is_chosen: options.reached.table.schema().is_some(),
+            schema,
         };
-        lock.make_tables(&options).await?;
+        if !found.made {
+            lock.server.script(&options.postgres_schema()).await?;
+        }
+        let probed = lock.server.run(&lock.statements.probe, arguments!(), Again::Yes).await?;
+        fit(the_row(&probed)?.read("version")?, VERSION, &lock.server.shown, &options.reached.table)?;
         // If that fails there is only more to delete next time.
         if let Err(error) = lock.server.run(&lock.statements.sweep, arguments!(), Again::No).await {
             tracing::debug!(%error, "old rows were not deleted");
@@ -110,19 +132,26 @@ impl PostgresLock {
         Ok(lock)
     }
 
-    async fn make_tables(&self, options: &ServerOptions) -> Result<()> {
-        let found = self.server.run(&self.statements.find, arguments!(), Again::Yes).await?;
-        let found = the_row(&found)?;
-        if found.read("standby")? {
-            let message = format!("the server {} is a standby; name the primary", self.server.shown);
+    async fn find(server: &Server<Postgres>, statements: &Statements) -> Result<Found> {
+        let found = server.run(&statements.find, arguments!(), Again::Yes).await;
+        server.close().await;
+        let found = found?;
+        let row = the_row(&found)?;
+        if row.read("standby")? {
+            let message = format!("the server {} is a standby; name the primary", server.shown);
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
-        if !found.read::<bool, _>("made")? {
-            self.server.script(&options.postgres_schema()).await?;
-        }
-        let probed = self.server.run(&self.statements.probe, arguments!(), Again::Yes).await?;
-        fit(the_row(&probed)?.read("version")?, VERSION, &self.server.shown, &options.reached.table)
+        // Without any, the server says so when the tables are made.
+        let schema = row.read::<Option<String>, _>("schema")?.unwrap_or_else(|| "public".to_owned());
+        Ok(Found { made: row.read("made")?, schema })
     }
+}
+
+/// Which tables are meant.
+struct Found {
+    made: bool,
+    /// Quoted where it must be.
+    schema: String,
 }
 
 /// Connects to `postgres://user:password@host:port/database`.

@@ -59,12 +59,16 @@ pub struct PostgresLock {
     /// How to connect in order to listen; none where that cannot be.
     listens: Option<PgConnectOptions>,
     timeout: Duration,
+    /// Where the tables are, quoted where it must be; and whether that was chosen.
+    schema: String,
+    schema_is_chosen: bool,
 }
 
 impl fmt::Debug for PostgresLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut f = f.debug_struct("PostgresLock");
-        f.field("server", &self.server.shown).field("prefix", &self.prefix).finish_non_exhaustive()
+        f.field("server", &self.server.shown).field("schema", &self.schema).field("prefix", &self.prefix);
+        f.finish_non_exhaustive()
     }
 }
 

@@ -14,7 +14,8 @@ const SWEPT_AT_ONCE: usize = 1000;
 /// The statements, with the names of the tables.
 #[derive(Debug)]
 pub(super) struct Statements {
-    /// Answers whether the tables are there, and whether the server is a standby.
+    /// Answers whether the tables are there, the schema that they are in or will be made in, and whether the server is a
+    /// standby.
     pub(super) find: Statement,
     /// Answers the tables' version; fails if they have another shape.
     pub(super) probe: Statement,
@@ -51,7 +52,11 @@ impl Statements {
         let fill = |text: &str| Statement::from(table.fill(text));
         let status = |names: &str| STATUS.replace("FROM_NAMES", names);
         Self {
-            find: fill("SELECT to_regclass('{t}_meta') IS NOT NULL AS made, pg_is_in_recovery() AS standby"),
+            find: fill(
+                "SELECT to_regclass('{t}_meta') IS NOT NULL AS made, pg_is_in_recovery() AS standby,
+                    coalesce((SELECT relnamespace::regnamespace FROM pg_class WHERE oid = to_regclass('{t}_meta')),
+                        to_regnamespace(quote_ident(current_schema())))::text AS schema",
+            ),
             probe: fill(
                 "SELECT (SELECT value FROM {t}_meta WHERE key = 'version') AS version,
                     (SELECT count(*) FROM (SELECT name, owner, token, lease_us, since_us, expires_us, waited_for
@@ -98,7 +103,11 @@ impl Statements {
                     current_setting('synchronous_commit') AS synchronous_commit, current_setting('server_encoding') AS encoding,
                     current_setting('synchronous_standby_names') AS synchronous_standbys,
                     (SELECT count(*) FROM pg_stat_replication) AS standbys,
-                    (SELECT relpersistence::text FROM pg_class WHERE oid = '{t}_lock'::regclass) AS persistence",
+                    (SELECT relpersistence::text FROM pg_class WHERE oid = '{t}_lock'::regclass) AS persistence,
+                    (SELECT n.nspname = session_user FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+                        WHERE c.oid = '{t}_lock'::regclass) AS own,
+                    ARRAY(SELECT relnamespace::regnamespace::text FROM pg_class WHERE relname = '{bare}_lock' AND relkind = 'r'
+                        AND relpersistence <> 't' ORDER BY 1) AS schemas",
             ),
         }
     }

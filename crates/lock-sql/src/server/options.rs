@@ -126,9 +126,19 @@ impl FromStr for Table {
 }
 
 impl Table {
-    /// A statement or script, with `{t}` filled in.
+    /// A statement or script, with `{t}` filled in, and with `{bare}`, which is the same without the schema.
     pub(crate) fn fill(&self, text: &str) -> String {
-        text.replace("{t}", &self.0)
+        text.replace("{t}", &self.0).replace("{bare}", self.bare())
+    }
+
+    /// The schema, if one is named.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn schema(&self) -> Option<&str> {
+        self.0.split_once('.').map(|(schema, _)| schema)
+    }
+
+    fn bare(&self) -> &str {
+        self.0.split_once('.').map_or(&self.0, |(_, bare)| bare)
     }
 }
 

@@ -124,3 +124,38 @@ async fn server_wall_minus_1h() {
     assert_eq!(lock.unlock(&claim("x", "next")).await.unwrap(), Unlocked::Released);
     assert!(lock.try_lock(&claim("x", "last")).await.unwrap().unwrap().token > next.token);
 }
+
+/// The tables stay those that were found at first, though the user gets a schema of its own with such tables; and a user
+/// whose search path leads elsewhere is told.
+#[tokio::test]
+async fn a_search_path_that_leads_elsewhere() {
+    let server = PostgresServer::start();
+    let mut admin = PgConnection::connect(&server.url()).await.unwrap();
+    let mut run = async |script: &'static str| admin.execute(sqlx::raw_sql(script)).await.map(drop).unwrap();
+    run("CREATE ROLE app LOGIN PASSWORD 'x'; GRANT ALL ON SCHEMA public TO app").await;
+    let url = server.url().replace("postgres:s3cr3t", "app:x");
+    let options = || ServerOptions::new(&url).unwrap();
+    let lock = PostgresLock::with(options()).await.unwrap();
+    let held = claim("x", "holder");
+    lock.try_lock(&held).await.unwrap().unwrap();
+    let elsewhere = async |lock: &PostgresLock| {
+        let found = lock.doctor().await.unwrap().into_iter().map(|finding| finding.setting);
+        found.filter(|setting| setting.contains("the tables are in the schema")).collect::<Vec<_>>()
+    };
+    assert_eq!(elsewhere(&lock).await, Vec::<String>::new());
+
+    run("CREATE SCHEMA app AUTHORIZATION app").await;
+    let mut own = PgConnection::connect(&url).await.unwrap();
+    own.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(options().postgres_schema()))).await.unwrap();
+    assert!(matches!(renewed(&lock, &held).await, Renewal::Held { .. }));
+    assert!(client(&server).await.try_lock(&claim("x", "other")).await.unwrap().is_none());
+    assert!(elsewhere(&lock).await[0].contains("schema public, and there are such in app, public"));
+    let led = PostgresLock::with(options()).await.unwrap();
+    assert!(format!("{led:?}").contains("\"app\""), "{led:?}");
+    assert_eq!(elsewhere(&led).await.len(), 1);
+
+    let named = options().table("other").unwrap();
+    assert!(elsewhere(&PostgresLock::with(named).await.unwrap()).await[0].contains("its user's own"));
+    let named = options().table("app.other").unwrap();
+    assert_eq!(elsewhere(&PostgresLock::with(named).await.unwrap()).await, Vec::<String>::new());
+}
