@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::time;
 
-use crate::authors::Background;
+use crate::authors::{Background, InLine};
 use crate::contract::{Claim, Error, Instant, OwnerId};
 
 /// What has longer left is looked at before in any case.
@@ -31,6 +31,8 @@ struct State<K> {
     registered: u64,
     /// When to look next; never, if no task looks or it is about to end.
     next_look: Option<time::Instant>,
+    /// What the last look was answered, and when it was sent.
+    looked: Option<InLine>,
     task: Background,
 }
 
@@ -87,7 +89,8 @@ pub struct Watched<K> {
 impl<K> Default for Waiters<K> {
     fn default() -> Self {
         let (entries, numbers) = (HashMap::new(), HashMap::new());
-        let state = State { entries, numbers, registered: 0, next_look: None, task: Background::default() };
+        let state =
+            State { entries, numbers, registered: 0, next_look: None, looked: None, task: Background::default() };
         Self { state: Mutex::new(state), wake: Notify::new() }
     }
 }
@@ -142,6 +145,12 @@ impl<K: Ord + Clone> Waiters<K> {
         for entry in self.state().entries.values().filter(|entry| of(&entry.key)) {
             let _ = entry.news.send(News::Failed(error.clone()));
         }
+    }
+
+    /// A look at this store was answered, sent then and done at that time of the store's: grants that come later are counted
+    /// from it. To be told after the grants that it found.
+    pub fn looked(&self, at: InLine) {
+        self.state().looked = Some(at);
     }
 
     /// What to look at, in the order of the keys.
@@ -231,6 +240,12 @@ impl<K: Ord + Clone> Waiting<K> {
             entry.entered = true;
         }
         left.into_iter().for_each(|left| self.waiters.look_after(left));
+    }
+
+    /// Until when a lock is valid that the store gave it: [`InLine::valid_until`], by the last look since it entered.
+    pub fn valid_until(&self, entered: &InLine, granted_us: i64, heard: Instant, lease: Duration) -> Instant {
+        let looked = self.waiters.state().looked.filter(|looked| looked.sent >= entered.sent);
+        entered.valid_until_by(looked, granted_us, heard, lease)
     }
 
     /// What it is told next.

@@ -234,7 +234,7 @@ impl DistributedLock for PostgresLock {
             }
             match later_than(held, &mut waiting).await {
                 News::Granted { token, at_us, arrived } => {
-                    let valid_until = in_line.valid_until(at_us, arrived, duration(micros(claim.lease)));
+                    let valid_until = waiting.valid_until(&in_line, at_us, arrived, duration(micros(claim.lease)));
                     return Ok(Grant::new(StoreToken::new(token)?, valid_until));
                 }
                 News::Failed(error) => return Err(error),

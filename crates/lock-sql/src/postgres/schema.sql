@@ -1,4 +1,4 @@
--- The tables and functions of Oarlock's locks, version 2. All times are microseconds since 1970 by the database's clock.
+-- The tables and functions of Oarlock's locks, version 3. All times are microseconds since 1970 by the database's clock.
 -- Whoever uses the locks needs SELECT, INSERT, UPDATE and DELETE on the tables.
 --
 -- Whoever changes a lock has its row first, until the transaction's end, in one of two ways.
@@ -14,7 +14,7 @@ BEGIN;
 SELECT pg_advisory_xact_lock(hashtextextended('{t}', 1));
 
 CREATE TABLE IF NOT EXISTS {t}_meta (key text PRIMARY KEY, value bigint NOT NULL);
-INSERT INTO {t}_meta VALUES ('version', 2), ('floor', 0), ('swept', 0) ON CONFLICT DO NOTHING;
+INSERT INTO {t}_meta VALUES ('version', 3), ('floor', 0), ('swept', 0) ON CONFLICT DO NOTHING;
 
 -- A lock's row stays when it is released, so that its token goes on. `waited_for`: somebody may be in line.
 CREATE TABLE IF NOT EXISTS {t}_lock (
@@ -214,13 +214,13 @@ BEGIN
 END $$;
 
 -- What a client with waiters does now and then: shows that it lives, serves locks that came free without a release, and
--- answers of each lock who holds it since when and for how long, with which token, and whether this owner is in line.
+-- answers of each lock who holds it since when and for how long, with which token, whether this owner is in line, and the time.
 CREATE OR REPLACE FUNCTION {t}_look(me bigint, hears boolean, keys text[], whos text[])
-    RETURNS TABLE (holder text, given bigint, from_us bigint, left_us bigint, in_line boolean) LANGUAGE plpgsql AS $$
+    RETURNS TABLE (holder text, given bigint, from_us bigint, left_us bigint, in_line boolean, now_us bigint) LANGUAGE plpgsql AS $$
 DECLARE
     l {t}_lock;
-    now_us bigint := {t}_now();
 BEGIN
+    now_us := {t}_now();
     INSERT INTO {t}_client VALUES (me, now_us, hears) ON CONFLICT (id) DO UPDATE SET seen_us = now_us;
     FOR i IN 1 .. cardinality(keys) LOOP
         SELECT * INTO l FROM {t}_lock WHERE name = keys[i];

@@ -6,10 +6,35 @@ use crate::server::{Statement, Table};
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
 
 /// The version of the tables, in `meta`.
-pub(super) const VERSION: i64 = 2;
+pub(super) const VERSION: i64 = 3;
 
-/// How many rows a sweep deletes.
-const SWEPT_AT_ONCE: usize = 1000;
+/// How many rows of a table are looked at by one sweep.
+pub(super) const SWEPT_AT_ONCE: u64 = 500;
+
+/// The tables that are swept, the one that counts first: their key, where the sweep goes on as such a key, and what is of
+/// no use any more.
+const SWEPT: [(&str, &str, &str, &str); 4] = [
+    ("lock", "name", "place", "expires_us < {t}_now() - 86400000000"),
+    (
+        "waiter",
+        "name",
+        "place",
+        "NOT EXISTS (SELECT FROM {t}_client AS c WHERE c.id = client AND abs({t}_now() - c.seen_us) < 60000000)",
+    ),
+    ("client", "id", "coalesce(nullif(place, ''), '-1')::bigint", "seen_us < {t}_now() - 60000000"),
+    ("gone", "owner", "place", "at_us < {t}_now() - 3600000000"),
+];
+
+/// By the order of the keys, so that no sweep reads more than its share, and without a wait for a row that is in use.
+const SWEEP: &str = "WITH turn AS (SELECT place FROM {t}_meta
+        WHERE key = '{table}' AND abs({t}_now() - value) >= $1 FOR UPDATE SKIP LOCKED),
+    seen AS MATERIALIZED (SELECT ctid AS at, {key} AS key, {old} AS old FROM {t}_{table}
+        WHERE {key} > (SELECT {place} FROM turn) ORDER BY {key} LIMIT {some}),
+    swept AS (DELETE FROM {t}_{table} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {t}_{table}
+        WHERE ctid = ANY (ARRAY(SELECT s.at FROM seen AS s WHERE s.old)) AND {old} FOR UPDATE SKIP LOCKED)) RETURNING 1)
+    UPDATE {t}_meta SET value = {t}_now(),
+        place = (SELECT CASE count(*) WHEN {some} THEN max(s.key)::text ELSE '' END FROM seen AS s)
+        WHERE key = '{table}' AND EXISTS (SELECT FROM turn) RETURNING (SELECT count(*) FROM swept) AS deleted";
 
 /// The statements, with the names of the tables.
 #[derive(Debug)]
@@ -72,7 +97,7 @@ impl Statements {
                 FROM unnest($1::text[], $2::text[], $3::bigint[]) AS j(name, owner, lease)
                 WHERE l.name = j.name AND l.owner = j.owner AND l.expires_us > {t}_now() RETURNING l.owner",
             ),
-            look: fill("SELECT holder, given, from_us, left_us, in_line FROM {t}_look($1, $2, $3, $4)"),
+            look: fill("SELECT holder, given, from_us, left_us, in_line, now_us FROM {t}_look($1, $2, $3, $4)"),
             inspect: fill(&status("SELECT $1 COLLATE \"C\" AS name")),
             list: fill(&format!(
                 "{} ORDER BY n.name LIMIT $4",

@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lock_core::{Failures, News, OwnerId, Result};
+use lock_core::{Failures, InLine, News, OwnerId, Result};
 use sqlx::postgres::{PgConnectOptions, PgListener, PgNotification, PgPoolOptions};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
@@ -154,7 +154,9 @@ impl PostgresLock {
             let owners: Vec<_> = watched.iter().map(|one| one.owner.as_str()).collect();
             let arguments = arguments!(client, hears, keys, owners);
             let answer = self.server.run(&self.statements.look, arguments, Again::Yes).await?;
+            let mut looked = None;
             for (one, row) in watched.iter().zip(&answer.rows) {
+                looked = Some(InLine { sent: answer.sent, store_us: row.read("now_us")? });
                 let holder: Option<&str> = row.read("holder")?;
                 if let (Some(holder), Some(token), Some(since)) =
                     (holder, row.read::<Option<i64>, _>("given")?, row.read("from_us")?)
@@ -170,6 +172,7 @@ impl PostgresLock {
                     self.waiters.look_after(duration(left));
                 }
             }
+            looked.into_iter().for_each(|looked| self.waiters.looked(looked));
             if rest.is_empty() {
                 return Ok(());
             }
