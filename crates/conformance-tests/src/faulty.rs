@@ -203,6 +203,10 @@ impl DistributedLock for Faulty {
         self.call(Verb::Inspect, self.0.inner.inspect(name)).await
     }
 
+    async fn holder(&self, name: &LockName) -> Result<Option<Holder>> {
+        self.call(Verb::Inspect, self.0.inner.holder(name)).await
+    }
+
     async fn list(&self, query: &ListQuery) -> Result<Page> {
         self.0.inner.list(query).await
     }

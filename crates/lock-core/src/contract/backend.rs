@@ -83,6 +83,12 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     /// Who holds the lock, and who waits.
     async fn inspect(&self, name: &LockName) -> Result<LockStatus>;
 
+    /// Who holds the lock, whoever waits. Where that costs less than [`inspect`](Self::inspect), the backend has it: all whose
+    /// waits are over at the same time ask it, and there may be thousands, each of which would read the whole line.
+    async fn holder(&self, name: &LockName) -> Result<Option<Holder>> {
+        Ok(self.inspect(name).await?.into_holder())
+    }
+
     /// The locks that are held or waited for, in the order of their names, a page at a time.
     async fn list(&self, query: &ListQuery) -> Result<Page>;
 

@@ -31,7 +31,7 @@ impl WhoHolds {
             return question;
         }
         let (backend, of) = (Arc::clone(backend), name.clone());
-        let question = async move { backend.inspect(&of).await.map(|status| status.into_holder()) }.boxed().shared();
+        let question = async move { backend.holder(&of).await }.boxed().shared();
         // What nobody waits for any more is gone.
         asked.retain(|_, question| question.upgrade().is_some());
         asked.extend(question.downgrade().map(|weak| (name.clone(), weak)));

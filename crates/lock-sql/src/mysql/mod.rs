@@ -225,10 +225,10 @@ impl MySqlLock {
     fn status(&self, row: &MySqlRow, waiters: &mut HashMap<String, Vec<OwnerId>>) -> Result<LockStatus> {
         let key = self.text(row, "name")?.ok_or_else(|| self.foreign())?;
         let name = self.prefix.name(&key).ok_or_else(|| self.foreign())?;
-        Ok(LockStatus::new(name, self.holder(row)?, waiters.remove(&key).unwrap_or_default()))
+        Ok(LockStatus::new(name, self.holder_in(row)?, waiters.remove(&key).unwrap_or_default()))
     }
 
-    fn holder(&self, row: &MySqlRow) -> Result<Option<Holder>> {
+    fn holder_in(&self, row: &MySqlRow) -> Result<Option<Holder>> {
         let Some(owner) = self.text(row, "owner")? else { return Ok(None) };
         holder(&owner, row.read("held_us")?, row.read("left_us")?, row.read("token")?).map(Some)
     }
@@ -324,9 +324,13 @@ impl DistributedLock for MySqlLock {
     async fn inspect(&self, name: &LockName) -> Result<LockStatus> {
         let key = self.prefix.key(name);
         let waiters = self.waiters(&key, &key).await?.remove(&key).unwrap_or_default();
-        let answer = self.server.run(&self.statements.inspect, arguments!(key.as_str()), Again::Yes).await?;
-        let holder = answer.rows.first().map_or(Ok(None), |row| self.holder(row))?;
-        Ok(LockStatus::new(name.clone(), holder, waiters))
+        Ok(LockStatus::new(name.clone(), self.holder(name).await?, waiters))
+    }
+
+    async fn holder(&self, name: &LockName) -> Result<Option<Holder>> {
+        let key = self.prefix.key(name);
+        let answer = self.server.run(&self.statements.holder, arguments!(key.as_str()), Again::Yes).await?;
+        answer.rows.first().map_or(Ok(None), |row| self.holder_in(row))
     }
 
     async fn list(&self, query: &ListQuery) -> Result<Page> {
@@ -346,7 +350,7 @@ impl DistributedLock for MySqlLock {
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
         // By owner, so that whoever is named in the answer is the one who lost it, and not the next.
-        while let Some(holder) = self.inspect(name).await?.into_holder() {
+        while let Some(holder) = self.holder(name).await? {
             if self.release(name, &holder.owner).await? == Some(Unlocked::Released) {
                 return Ok(Some(holder));
             }

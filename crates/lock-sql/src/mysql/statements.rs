@@ -59,7 +59,7 @@ pub(super) struct Statements {
     /// The same for a single one. Lease, lease, key, owner.
     pub(super) renew_one: Statement,
     /// Answers the holder of a lock, or nothing. Key.
-    pub(super) inspect: Statement,
+    pub(super) holder: Statement,
     /// Answers the locks that are held or waited for: from a key on, after a key, before a key; the same again; how
     /// many.
     pub(super) list: Statement,
@@ -151,7 +151,7 @@ impl Statements {
             ),
             renew: renew(&many),
             renew_one: renew("?"),
-            inspect: fill(
+            holder: fill(
                 "SELECT {holder} FROM {t}_lock AS l WHERE l.name = ? AND l.owner IS NOT NULL AND l.expires_us > {now}",
             ),
             list: fill(

@@ -78,10 +78,13 @@ impl ServerOptions {
         Server::new(self.connecting(schema), &self.reached, None, transaction)
     }
 
-    /// What bounds a request in the server, before our own patience is over.
-    fn bounds(&self) -> [(&'static str, String); 3] {
+    /// What bounds a request in the server: rows are found by their keys, and it ends before our own patience is over.
+    fn bounds(&self) -> [(&'static str, String); 5] {
         let limit = self.reached.timeout.as_millis();
         [
+            // A plan is kept for long: one that was made while a table was small must not read all of it when it has grown.
+            ("enable_seqscan", "off".to_owned()),
+            ("enable_bitmapscan", "off".to_owned()),
             ("lock_timeout", (limit / 2).to_string()),
             ("statement_timeout", (limit * 3 / 4).to_string()),
             ("idle_in_transaction_session_timeout", (limit * 2).to_string()),

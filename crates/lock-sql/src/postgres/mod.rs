@@ -266,6 +266,13 @@ impl DistributedLock for PostgresLock {
         self.status(the_row(&answer)?)
     }
 
+    async fn holder(&self, name: &LockName) -> Result<Option<Holder>> {
+        let answer = self.server.run(&self.statements.holder, arguments!(self.prefix.key(name)), Again::Yes).await?;
+        let held =
+            |row: &PgRow| holder(row.read("owner")?, row.read("held_us")?, row.read("left_us")?, row.read("token")?);
+        answer.rows.first().map(held).transpose()
+    }
+
     async fn list(&self, query: &ListQuery) -> Result<Page> {
         let (from, end) = self.prefix.range(&query.prefix);
         let after = query.after.as_ref().map(|name| self.prefix.key(name)).unwrap_or_default();
@@ -278,7 +285,7 @@ impl DistributedLock for PostgresLock {
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
         // By owner, so that whoever is named in the answer is the one who lost it, and not the next.
-        while let Some(holder) = self.inspect(name).await?.into_holder() {
+        while let Some(holder) = self.holder(name).await? {
             if self.release(name, &holder.owner, false).await? == Some(Unlocked::Released) {
                 return Ok(Some(holder));
             }

@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS {t}_lock (
 -- Who waits, and where to tell them.
 CREATE TABLE IF NOT EXISTS {t}_waiter (
     name text COLLATE "C" NOT NULL, ticket bigint GENERATED ALWAYS AS IDENTITY, owner text NOT NULL, lease_us bigint NOT NULL,
-    client bigint NOT NULL, place bigint NOT NULL, PRIMARY KEY (name, ticket)
+    client bigint NOT NULL, place bigint NOT NULL, PRIMARY KEY (name, ticket), UNIQUE (owner, name)
 );
 
 -- The clients with waiters. One that listens has a session lock on its id, which goes when its connection does.
@@ -92,19 +92,24 @@ CREATE OR REPLACE FUNCTION {t}_hand_over(key text, at_us bigint) RETURNS boolean
 DECLARE
     w {t}_waiter;
     given bigint;
+    dead bigint[] := '{}';
 BEGIN
-    FOR w IN SELECT * FROM {t}_waiter WHERE name = key ORDER BY ticket LOOP
+    LOOP
+        SELECT * INTO w FROM {t}_waiter WHERE name = key AND client <> ALL (dead) ORDER BY ticket LIMIT 1;
+        IF NOT FOUND THEN
+            RETURN false;
+        END IF;
         IF {t}_lives(w.client, at_us) THEN
             DELETE FROM {t}_waiter WHERE name = key AND ticket = w.ticket;
             given := {t}_give(key, w.owner, w.lease_us, at_us);
             PERFORM pg_notify('oarlock_' || w.client, w.place || ' ' || given || ' ' || at_us);
             RETURN true;
         END IF;
-        -- It keeps its place for a minute, should it only be cut off.
-        DELETE FROM {t}_waiter WHERE name = key AND ticket = w.ticket AND NOT EXISTS (
+        dead := dead || w.client;
+        -- They keep their places for a minute, should it only be cut off.
+        DELETE FROM {t}_waiter WHERE name = key AND client = w.client AND NOT EXISTS (
             SELECT FROM {t}_client WHERE id = w.client AND abs(at_us - seen_us) < 60000000);
     END LOOP;
-    RETURN false;
 END $$;
 
 -- Takes the lock, or with a client enters the line. Answers the token or null; how long the lock is held; the time; and the token of
@@ -143,14 +148,15 @@ BEGIN
     IF held AND l.owner = who THEN
         RETURN ARRAY[l.token, l.expires_us - now_us, now_us, l.token];
     END IF;
-    SELECT EXISTS (SELECT FROM {t}_gone WHERE owner = who), bool_or(w.owner = who) INTO gone, in_line
-        FROM {t}_waiter AS w WHERE w.name = key;
+    -- Without reading the line: however long it is, others wait for this row meanwhile.
+    SELECT EXISTS (SELECT FROM {t}_gone WHERE owner = who), CASE WHEN EXISTS (SELECT FROM {t}_waiter WHERE name = key)
+        THEN EXISTS (SELECT FROM {t}_waiter WHERE owner = who AND name = key) END INTO gone, in_line;
     IF gone THEN
         RETURN ARRAY[NULL, NULL, now_us, NULL];
     END IF;
     IF whose IS NOT NULL AND (held OR in_line IS NOT NULL) THEN
         IF in_line THEN
-            UPDATE {t}_waiter SET client = whose, place = at_place, lease_us = lease WHERE name = key AND owner = who;
+            UPDATE {t}_waiter SET client = whose, place = at_place, lease_us = lease WHERE owner = who AND name = key;
         ELSE
             INSERT INTO {t}_waiter (name, owner, lease_us, client, place) VALUES (key, who, lease, whose, at_place);
         END IF;
@@ -177,7 +183,7 @@ BEGIN
     END IF;
     -- Since before, or since just now.
     IF in_line IS NOT NULL THEN
-        DELETE FROM {t}_waiter WHERE name = key AND owner = who;
+        DELETE FROM {t}_waiter WHERE owner = who AND name = key;
     END IF;
     given := {t}_give(key, who, lease, now_us);
     RETURN ARRAY[given, lease, now_us, given];
@@ -204,7 +210,7 @@ BEGIN
     END IF;
     now_us := {t}_now();
     IF l.owner IS DISTINCT FROM who THEN
-        DELETE FROM {t}_waiter WHERE name = key AND owner = who;
+        DELETE FROM {t}_waiter WHERE owner = who AND name = key;
         RETURN NULL;
     END IF;
     IF NOT {t}_hand_over(key, now_us) THEN
@@ -239,7 +245,7 @@ BEGIN
         given := l.token;
         from_us := l.since_us;
         left_us := l.expires_us - now_us;
-        in_line := EXISTS (SELECT FROM {t}_waiter WHERE name = keys[i] AND owner = whos[i]);
+        in_line := EXISTS (SELECT FROM {t}_waiter WHERE owner = whos[i] AND name = keys[i]);
         RETURN NEXT;
     END LOOP;
 END $$;

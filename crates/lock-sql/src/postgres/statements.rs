@@ -54,6 +54,8 @@ pub(super) struct Statements {
     pub(super) look: Statement,
     /// $1 key. Answers the status of this lock.
     pub(super) inspect: Statement,
+    /// $1 key. Answers its holder, if there is one.
+    pub(super) holder: Statement,
     /// $1 the first key, $2 the key after which to begin, $3 the first key behind the last, $4 how many. Answers their
     /// status.
     pub(super) list: Statement,
@@ -99,6 +101,10 @@ impl Statements {
             ),
             look: fill("SELECT holder, given, from_us, left_us, in_line, now_us FROM {t}_look($1, $2, $3, $4)"),
             inspect: fill(&status("SELECT $1 COLLATE \"C\" AS name")),
+            holder: fill(
+                "SELECT owner, token, {t}_now() - since_us AS held_us, expires_us - {t}_now() AS left_us
+                FROM {t}_lock WHERE name = $1 AND owner IS NOT NULL AND expires_us > {t}_now()",
+            ),
             list: fill(&format!(
                 "{} ORDER BY n.name LIMIT $4",
                 status(

@@ -30,7 +30,7 @@ use sqlx::sqlite::SqliteRow;
 use crate::rows::{Prefix, duration, holder, micros};
 pub use factory::{SqliteFactory, SqliteOptions, default_path};
 use statements::{
-    Ask, GRANT, INSPECT, LEAVE, LIST, RAISE, RELEASE, RENEW, SWEEP, SWEEP_IS_DONE, SWEEP_IS_DUE, SWEEP_LINE,
+    Ask, GRANT, HOLDER, INSPECT, LEAVE, LIST, RAISE, RELEASE, RENEW, SWEEP, SWEEP_IS_DONE, SWEEP_IS_DUE, SWEEP_LINE,
 };
 use store::{Answer, Failure, Store};
 use wake::Wake;
@@ -186,15 +186,7 @@ impl SqliteLock {
             Error::new(ErrorKind::Refused, format!("the file {path} has a row whose {what} is none of ours"))
         };
         let name = self.prefix.name(row.get("name")).ok_or_else(|| foreign("name"))?;
-        let holder = match row.get::<Option<&str>, _>("owner") {
-            Some(owner) => {
-                let left: i64 = row.get("left_us");
-                // Of another boot there is no start to count from: its last renewal is all that is known.
-                let held = row.get::<Option<i64>, _>("held_us").unwrap_or(row.get::<i64, _>("lease_us") - left);
-                Some(holder(owner, held, left, row.get("token"))?)
-            }
-            None => None,
-        };
+        let holder = holder_in(row)?;
         let waiters: Vec<String> = serde_json::from_str(row.get("waiters")).map_err(|_| foreign("waiters"))?;
         Ok(LockStatus::new(name, holder, waiters.iter().map(|owner| OwnerId::from_store(owner))))
     }
@@ -214,6 +206,14 @@ impl SqliteLock {
             }
         }
     }
+}
+
+fn holder_in(row: &SqliteRow) -> Result<Option<Holder>> {
+    let Some(owner) = row.get::<Option<&str>, _>("owner") else { return Ok(None) };
+    let left: i64 = row.get("left_us");
+    // Of another boot there is no start to count from: its last renewal is all that is known.
+    let held = row.get::<Option<i64>, _>("held_us").unwrap_or(row.get::<i64, _>("lease_us") - left);
+    holder(owner, held, left, row.get("token")).map(Some)
 }
 
 #[async_trait]
@@ -282,6 +282,12 @@ impl DistributedLock for SqliteLock {
         }
     }
 
+    async fn holder(&self, name: &LockName) -> Result<Option<Holder>> {
+        let key = self.key(name);
+        let answer = self.run_again(Ask { statement: HOLDER, key: &key, ..Ask::default() }).await?;
+        answer.rows.first().map_or(Ok(None), holder_in)
+    }
+
     async fn list(&self, query: &ListQuery) -> Result<Page> {
         let (from, end) = self.prefix.range(&query.prefix);
         let after = query.after.as_ref().map(|name| self.key(name)).unwrap_or_default();
@@ -302,7 +308,7 @@ impl DistributedLock for SqliteLock {
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
         // By owner, so that whoever is named in the answer is the one who lost it, and not the next.
-        while let Some(holder) = self.inspect(name).await?.into_holder() {
+        while let Some(holder) = self.holder(name).await? {
             match self.release(name, &holder.owner).await {
                 Ok(Some(Unlocked::Released)) => return Ok(Some(holder)),
                 Ok(_) | Err(Failure::Replaced | Failure::Unmade(_)) => {}

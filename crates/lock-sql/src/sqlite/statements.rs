@@ -195,14 +195,28 @@ INSERT INTO oarlock_lock AS l (name, owner, lease_us, since_us, expires_us, expi
 VALUES (?1, NULL, 0, ?4, ?4, ?5, ?3, ?7)
 ON CONFLICT (name) DO UPDATE SET token = excluded.token WHERE l.token < excluded.token";
 
+/// What is answered of a holder.
+macro_rules! holder {
+    () => {
+        concat!(
+            "l.owner AS owner, l.token AS token, l.lease_us AS lease_us, ",
+            left!(),
+            " AS left_us, CASE WHEN l.boot = ?3 THEN ?4 - l.since_us END AS held_us"
+        )
+    };
+}
+
+/// Answers who holds the lock, or nothing.
+pub(super) const HOLDER: &str =
+    concat!("SELECT ", holder!(), " FROM oarlock_lock AS l WHERE l.name = ?1 AND ", held!());
+
 /// What is answered of a lock: its key, its holder, and its waiters as a JSON array.
 macro_rules! status {
     () => {
         concat!(
-            "SELECT n.name AS name, l.owner AS owner, l.token AS token, l.lease_us AS lease_us, ",
-            left!(),
-            " AS left_us,
-                CASE WHEN l.boot = ?3 THEN ?4 - l.since_us END AS held_us,
+            "SELECT n.name AS name, ",
+            holder!(),
+            ",
                 (SELECT json_group_array(w.owner) FROM (SELECT * FROM oarlock_waiter AS w
                     WHERE w.name = n.name AND ",
             living!(),

@@ -4,6 +4,7 @@ mod common;
 mod faults_mysql;
 mod faults_postgres;
 mod hostile;
+mod long_lines;
 mod pools;
 #[path = "../says/mod.rs"]
 mod says;
