@@ -134,7 +134,8 @@ impl PostgresLock {
 
     /// Ends the hold of this owner, or its waiting. None: it holds nothing.
     async fn release(&self, name: &LockName, owner: &OwnerId, gives_up: bool) -> Result<Option<Unlocked>> {
-        let arguments = arguments!(self.prefix.key(name), owner.as_str(), gives_up);
+        let alone = self.listens.is_some();
+        let arguments = arguments!(self.prefix.key(name), owner.as_str(), gives_up, alone);
         // Sent again, it would say that the lock was not held.
         let answer = self.server.run(&self.statements.release, arguments, Again::No).await?;
         let in_time: Option<bool> = the_row(&answer)?.read(0)?;

@@ -87,23 +87,20 @@ BEGIN
         ELSE abs(at_us - c.seen_us) < 3000000 END;
 END $$;
 
--- Hands the lock, which is free or about to be, to the first in line who lives, and tells them. Answers whether there was anybody.
-CREATE OR REPLACE FUNCTION {t}_hand_over(key text, at_us bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+-- Hands the lock, which is free or about to be, to the first in line who lives. Answers what to tell, or null: there was nobody.
+CREATE OR REPLACE FUNCTION {t}_hand_over(key text, at_us bigint) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     w {t}_waiter;
-    given bigint;
     dead bigint[] := '{}';
 BEGIN
     LOOP
         SELECT * INTO w FROM {t}_waiter WHERE name = key AND client <> ALL (dead) ORDER BY ticket LIMIT 1;
         IF NOT FOUND THEN
-            RETURN false;
+            RETURN NULL;
         END IF;
         IF {t}_lives(w.client, at_us) THEN
             DELETE FROM {t}_waiter WHERE name = key AND ticket = w.ticket;
-            given := {t}_give(key, w.owner, w.lease_us, at_us);
-            PERFORM pg_notify('oarlock_' || w.client, w.place || ' ' || given || ' ' || at_us);
-            RETURN true;
+            RETURN concat_ws(' ', w.client, w.place, {t}_give(key, w.owner, w.lease_us, at_us), at_us);
         END IF;
         dead := dead || w.client;
         -- They keep their places for a minute, should it only be cut off.
@@ -111,6 +108,11 @@ BEGIN
             SELECT FROM {t}_client WHERE id = w.client AND abs(at_us - seen_us) < 60000000);
     END LOOP;
 END $$;
+
+-- Tells the client of somebody to whom a lock was handed over.
+CREATE OR REPLACE FUNCTION {t}_tell(told text) RETURNS void LANGUAGE sql AS $$
+    SELECT pg_notify('oarlock_' || split_part(told, ' ', 1), substr(told, strpos(told, ' ') + 1))
+$$;
 
 -- Takes the lock, or with a client enters the line. Answers the token or null; how long the lock is held; the time; and the token of
 -- who holds it. All null but the time: the owner has given up.
@@ -123,6 +125,7 @@ DECLARE
     gone boolean;
     -- Null: nobody is in line; else, whether this owner is.
     in_line boolean;
+    told text;
     l {t}_lock;
 BEGIN
     UPDATE {t}_lock SET owner = who, token = greatest(token + 1, now_us), lease_us = lease, since_us = now_us,
@@ -177,7 +180,11 @@ BEGIN
         RETURN ARRAY[NULL, least(l.expires_us - now_us, l.lease_us), now_us, l.token];
     END IF;
     -- It came free without a release, and others may have come before.
-    IF in_line IS NOT NULL AND {t}_hand_over(key, now_us) THEN
+    IF in_line IS NOT NULL THEN
+        told := {t}_hand_over(key, now_us);
+    END IF;
+    IF told IS NOT NULL THEN
+        PERFORM {t}_tell(told);
         SELECT * INTO l FROM {t}_lock WHERE name = key;
         RETURN ARRAY[CASE WHEN l.owner = who THEN l.token END, l.lease_us, now_us, l.token];
     END IF;
@@ -190,16 +197,24 @@ BEGIN
 END $$;
 
 -- Releases the lock, or leaves the line. Answers whether its lease still ran; null: the owner did not hold it.
-CREATE OR REPLACE FUNCTION {t}_release(key text, who text, give_up boolean) RETURNS boolean LANGUAGE plpgsql AS $$
+--
+-- Whoever notifies keeps all others of the whole server from it until its transaction has ended, and so until what it wrote is on
+-- the disk. So where this is a transaction of its own (`alone`), it ends before, and the notification is one that writes nothing.
+-- Should we die in between, the client finds its grant when it next looks.
+CREATE OR REPLACE PROCEDURE {t}_release(key text, who text, give_up boolean, alone boolean, INOUT in_time boolean)
+    LANGUAGE plpgsql AS $$
 DECLARE
     now_us bigint;
     end_us bigint;
+    told text;
     l {t}_lock;
 BEGIN
+    in_time := NULL;
     IF NOT give_up THEN
         UPDATE {t}_lock SET owner = NULL WHERE name = key AND owner = who AND NOT waited_for RETURNING expires_us INTO end_us;
         IF FOUND THEN
-            RETURN end_us > {t}_now();
+            in_time := end_us > {t}_now();
+            RETURN;
         END IF;
     END IF;
     IF give_up THEN
@@ -211,12 +226,18 @@ BEGIN
     now_us := {t}_now();
     IF l.owner IS DISTINCT FROM who THEN
         DELETE FROM {t}_waiter WHERE owner = who AND name = key;
-        RETURN NULL;
+        RETURN;
     END IF;
-    IF NOT {t}_hand_over(key, now_us) THEN
+    in_time := l.expires_us > now_us;
+    told := {t}_hand_over(key, now_us);
+    IF told IS NULL THEN
         UPDATE {t}_lock SET owner = NULL, waited_for = EXISTS (SELECT FROM {t}_waiter AS w WHERE w.name = key) WHERE name = key;
+        RETURN;
     END IF;
-    RETURN l.expires_us > now_us;
+    IF alone THEN
+        COMMIT;
+    END IF;
+    PERFORM {t}_tell(told);
 END $$;
 
 -- What a client with waiters does now and then: shows that it lives, serves locks that came free without a release, and
@@ -224,6 +245,7 @@ END $$;
 CREATE OR REPLACE FUNCTION {t}_look(me bigint, hears boolean, keys text[], whos text[])
     RETURNS TABLE (holder text, given bigint, from_us bigint, left_us bigint, in_line boolean, now_us bigint) LANGUAGE plpgsql AS $$
 DECLARE
+    told text;
     l {t}_lock;
 BEGIN
     now_us := {t}_now();
@@ -235,7 +257,10 @@ BEGIN
             l := {t}_decide(keys[i]);
             now_us := {t}_now();
             IF l.owner IS NULL OR l.expires_us <= now_us THEN
-                PERFORM {t}_hand_over(keys[i], now_us);
+                told := {t}_hand_over(keys[i], now_us);
+                IF told IS NOT NULL THEN
+                    PERFORM {t}_tell(told);
+                END IF;
             ELSIF l.expires_us - now_us > l.lease_us THEN
                 UPDATE {t}_lock SET expires_us = now_us + lease_us WHERE name = keys[i];
             END IF;

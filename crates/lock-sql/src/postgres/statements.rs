@@ -93,7 +93,7 @@ impl Statements {
                     (SELECT count(*) FROM (SELECT owner, at_us FROM {t}_gone LIMIT 1) AS g)",
             ),
             acquire: fill("SELECT {t}_acquire($1, $2, $3, $4, $5)"),
-            release: fill("SELECT {t}_release($1, $2, $3)"),
+            release: fill("CALL {t}_release($1, $2, $3, $4, NULL)"),
             renew: fill(
                 "UPDATE {t}_lock AS l SET lease_us = j.lease, expires_us = {t}_now() + j.lease
                 FROM unnest($1::text[], $2::text[], $3::bigint[]) AS j(name, owner, lease)

@@ -350,8 +350,8 @@ fn a_runtime_that_ends_while_somebody_waits() {
     }
 }
 
-/// Without anybody else, a lock and its release are two transactions. In a line, each acquisition is two more at most,
-/// and those who wait ask nothing but now and then.
+/// Without anybody else, a lock and its release are two transactions. In a line, each acquisition is three more at
+/// most, one of which only notifies, and those who wait ask nothing but now and then.
 #[tokio::test]
 async fn waiting_costs_little() {
     const WAITERS: usize = 50;
@@ -397,5 +397,5 @@ async fn waiting_costs_little() {
     counted.close().await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
     let asked = commits().await - base;
-    assert!(asked as usize <= 4 * WAITERS + 40, "{asked} transactions for {WAITERS} acquisitions");
+    assert!(asked as usize <= 5 * WAITERS + 40, "{asked} transactions for {WAITERS} acquisitions");
 }

@@ -5,6 +5,7 @@ mod faults_mysql;
 mod faults_postgres;
 mod hostile;
 mod long_lines;
+mod notifying;
 mod pools;
 #[path = "../says/mod.rs"]
 mod says;

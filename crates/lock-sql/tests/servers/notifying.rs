@@ -1,0 +1,70 @@
+//! Whom PostgreSQL notifies of a lock that is handed over, and when.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::common::{claim, granted, in_background, in_line, until};
+use lock_core::{DistributedLock, Unlocked};
+use lock_sql::{PostgresLock, ServerOptions};
+use sqlx::{Connection, Executor, PgConnection};
+use test_servers::PostgresServer;
+
+/// A hand-over that waits for the disk, or here for a standby, holds up no hand-over of another lock: the server lets
+/// only one notify at a time, and that one is done with it before.
+#[tokio::test]
+async fn a_commit_that_hangs_holds_up_no_other_hand_over() {
+    let server = PostgresServer::start();
+    let mut admin = PgConnection::connect(&server.url()).await.unwrap();
+    admin.execute("CREATE ROLE quick SUPERUSER LOGIN PASSWORD 'x'").await.unwrap();
+    admin.execute("ALTER ROLE quick SET synchronous_commit = local").await.unwrap();
+    admin.execute("SET synchronous_commit = local").await.unwrap();
+    let client = async |user: &str| {
+        let url = server.url().replace("postgres:s3cr3t", user);
+        let options = ServerOptions::new(&url).unwrap().timeout(Duration::from_secs(30));
+        Arc::new(PostgresLock::with(options).await.unwrap())
+    };
+    let (slow, quick) = (client("postgres:s3cr3t").await, client("quick:x").await);
+    let (x, y) = (claim("x", "slow"), claim("y", "quick"));
+    slow.try_lock(&x).await.unwrap().unwrap();
+    quick.try_lock(&y).await.unwrap().unwrap();
+    let [behind_x, behind_y] = ["x", "y"].map(|name| in_background(&quick, &claim(name, &format!("behind {name}"))));
+    until("both in line", async || in_line(&*slow, "x").await == 1 && in_line(&*slow, "y").await == 1).await;
+
+    admin.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'").await.unwrap();
+    admin.execute("SELECT pg_reload_conf()").await.unwrap();
+    let mut number =
+        async |query: &'static str| sqlx::query_scalar::<_, i64>(query).fetch_one(&mut admin).await.unwrap();
+    until("commits hang", async || {
+        let is_set = "SELECT count(*) FROM pg_settings WHERE name = 'synchronous_standby_names' AND setting <> ''";
+        number(is_set).await == 1
+    })
+    .await;
+    let releasing = tokio::spawn(async move { slow.unlock(&x).await });
+    until("the release hangs", async || {
+        number("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'").await == 1
+    })
+    .await;
+    assert_eq!(quick.unlock(&y).await.unwrap(), Unlocked::Released);
+    granted(behind_y).await;
+    for statement in ["ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()"] {
+        admin.execute(statement).await.unwrap();
+    }
+    assert_eq!(releasing.await.unwrap().unwrap(), Unlocked::Released);
+    granted(behind_x).await;
+}
+
+/// Whoever releases dies between the hand-over and the notification of it: the waiter finds its grant.
+#[tokio::test]
+async fn a_releaser_that_dies_before_it_notifies_costs_a_look() {
+    let server = PostgresServer::start();
+    let lock = Arc::new(PostgresLock::connect(&server.url(), "oarlock").await.unwrap());
+    let held = claim("x", "holder");
+    let first = lock.try_lock(&held).await.unwrap().unwrap();
+    let waiting = in_background(&lock, &claim("x", "waiter"));
+    until("the waiter in line", async || in_line(&*lock, "x").await == 1).await;
+    let mut raw = PgConnection::connect(&server.url()).await.unwrap();
+    let handed_over = "SELECT oarlock_hand_over('oarlock/x', oarlock_now()) IS NOT NULL";
+    assert!(sqlx::query_scalar::<_, bool>(handed_over).fetch_one(&mut raw).await.unwrap());
+    assert!(granted(waiting).await.token > first.token);
+    assert_eq!(lock.unlock(&held).await.unwrap(), Unlocked::NotHeld);
+}
