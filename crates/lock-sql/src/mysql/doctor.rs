@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use lock_core::{Finding, Result};
+use lock_core::{Error, ErrorKind, Finding, Result, warn_of};
 
 use super::{MySqlLock, arguments};
 use crate::server::{Again, Read};
@@ -49,14 +49,60 @@ const SETTINGS: [(&str, &[&str], &str, &str); 7] = [
     ),
 ];
 
+/// What else has to be known of a server.
+const OTHERS: [&str; 5] = [
+    "log_bin",
+    "wsrep_on",
+    "wsrep_cluster_address",
+    "group_replication_group_name",
+    "group_replication_single_primary_mode",
+];
+
 impl MySqlLock {
-    pub(super) async fn findings(&self) -> Result<Vec<Finding>> {
-        let names = SETTINGS.map(|(name, ..)| format!(", '{name}'")).concat();
-        let query = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_bin'{names})");
-        let answer = self.server.run(&query.into(), arguments!(), Again::Yes).await?;
-        let settings = answer.rows.iter().map(|row| Ok((row.read(0)?, row.read(1)?))).collect::<Result<_>>()?;
-        Ok(findings(&settings))
+    /// Logs the settings that void a promise.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for one of several primaries. Each decides by a clock of its own, and by rows of which the
+    /// others may have newer ones.
+    pub(super) async fn check_settings(&self) -> Result<()> {
+        let (settings, server) = (self.settings().await?, &self.server.shown);
+        if let Some(Finding { setting, voids, advice, .. }) = several_primaries(&settings) {
+            let message = format!("the server {server} has {setting}, which voids {voids}; {advice}");
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        warn_of(&findings(&settings), server);
+        Ok(())
     }
+
+    pub(super) async fn findings(&self) -> Result<Vec<Finding>> {
+        Ok(findings(&self.settings().await?))
+    }
+
+    async fn settings(&self) -> Result<HashMap<String, String>> {
+        let names = SETTINGS.iter().map(|(name, ..)| *name).chain(OTHERS);
+        let names: Vec<_> = names.map(|name| format!("'{name}'")).collect();
+        let query = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({})", names.join(", "));
+        let answer = self.server.run(&query.into(), arguments!(), Again::Yes).await?;
+        answer.rows.iter().map(|row| Ok((row.read(0)?, row.read(1)?))).collect()
+    }
+}
+
+fn several_primaries(settings: &HashMap<String, String>) -> Option<Finding> {
+    const VOIDS: &str = "exclusion: two of its primaries grant a lock at the same time";
+    let set = |name: &str| settings.get(name).map(String::as_str).unwrap_or_default();
+    if set("wsrep_on") == "ON" && !set("wsrep_cluster_address").is_empty() {
+        return Some(Finding::new(
+            "wsrep_on=ON (Galera)",
+            VOIDS,
+            "use a server of its own, with replicas, for the locks",
+        ));
+    }
+    let in_group = !set("group_replication_group_name").is_empty();
+    let finding = || {
+        let setting = "group_replication_single_primary_mode=OFF";
+        Finding::new(setting, VOIDS, "set group_replication_single_primary_mode=ON, and name the primary")
+    };
+    (in_group && set("group_replication_single_primary_mode") == "OFF").then(finding)
 }
 
 fn findings(settings: &HashMap<String, String>) -> Vec<Finding> {
@@ -69,6 +115,7 @@ fn findings(settings: &HashMap<String, String>) -> Vec<Finding> {
         .map(|(name, _, voids, advice)| {
             Finding::new(format!("{name}={}", set(name)), (*voids).to_owned(), (*advice).to_owned())
         })
+        .chain(several_primaries(settings))
         .collect()
 }
 
@@ -90,5 +137,10 @@ mod tests {
         assert_eq!(found(&lagging), ["rpl_semi_sync_master_enabled=OFF"]);
         assert_eq!(found(&[("innodb_flush_log_at_trx_commit", "2")]), ["innodb_flush_log_at_trx_commit=2"]);
         assert_eq!(found(&[("sysdate_is_now", "ON")]), ["sysdate_is_now=ON"]);
+        assert!(found(&[("wsrep_on", "ON"), ("wsrep_cluster_address", "")]).is_empty(), "it is in no cluster");
+        assert_eq!(found(&[("wsrep_on", "ON"), ("wsrep_cluster_address", "gcomm://")]), ["wsrep_on=ON (Galera)"]);
+        let group = |mode| [("group_replication_group_name", "aa"), ("group_replication_single_primary_mode", mode)];
+        assert!(found(&group("ON")).is_empty());
+        assert_eq!(found(&group("OFF")), ["group_replication_single_primary_mode=OFF"]);
     }
 }

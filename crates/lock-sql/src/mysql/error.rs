@@ -35,7 +35,8 @@ fn of_number(number: u16) -> Said {
     use Next::{Again, Leave, Stay};
     let said = Said::new;
     match number {
-        1205 | 1213 | 1020 => {
+        // The last by Group Replication, whose members did not agree.
+        1205 | 1213 | 1020 | 3101 => {
             said(Unavailable, "other transactions were in the way again and again; look for one that stays open", Again)
         }
         1317 | 1969 | 3024 => said(
@@ -83,6 +84,7 @@ mod tests {
         let of = |number| (of_number(number).kind, of_number(number).next);
         assert_eq!(of(1213), (Unavailable, Next::Again));
         assert_eq!(of(1205), (Unavailable, Next::Again));
+        assert_eq!(of(3101), (Unavailable, Next::Again));
         assert_eq!(of(1290), (Unavailable, Next::Leave));
         assert_eq!(of(1927), (Unknown, Next::Leave), "the commit may have been before");
         assert_eq!(of(1146), (Refused, Next::Stay));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::{BackendFactory, DistributedLock, Error, ErrorKind, Result, Target, warn_of};
+use lock_core::{BackendFactory, DistributedLock, Error, ErrorKind, Result, Target};
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
 use super::error::is_missing_table;
@@ -61,7 +61,8 @@ impl MySqlLock {
     /// # Errors
     /// [`ErrorKind::Invalid`] for an option that cannot be, [`ErrorKind::Unavailable`] if the server cannot be reached
     /// or is read-only, [`ErrorKind::Refused`] for a wrong user or password, missing rights, and tables of another
-    /// shape, [`ErrorKind::Unsupported`] for `pooler`, and for TLS where it is not built in.
+    /// shape, [`ErrorKind::Unsupported`] for `pooler`, for one of several primaries (Galera, Group Replication), and for TLS
+    /// where it is not built in.
     ///
     /// # Cancel safety
     /// Nothing is held yet. The tables may have been made.
@@ -79,12 +80,12 @@ impl MySqlLock {
             unsettled: super::Unsettled::default(),
             turns: super::Turns::default(),
         };
+        lock.check_settings().await?;
         lock.make_tables(&options).await?;
         // If that fails there is only more to delete next time.
         if let Err(error) = lock.sweep_if_due().await {
             tracing::debug!(%error, "old rows were not deleted");
         }
-        warn_of(&lock.findings().await.unwrap_or_default(), &lock.server.shown);
         Ok(lock)
     }
 

@@ -10,5 +10,6 @@ mod pools;
 #[path = "../says/mod.rs"]
 mod says;
 mod sent_twice;
+mod setups_mysql;
 mod setups_postgres;
 mod tls;
