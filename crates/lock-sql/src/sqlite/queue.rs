@@ -1,13 +1,14 @@
 //! Waiting for a lock: first come, first served, across processes.
 //!
 //! Who is refused draws a ticket. A release tells the first in line, who then tries. Should nobody tell, each looks
-//! once a tick, and when the holder's lease, or the turn of somebody ahead who is not seen any more, is over.
+//! once a tick, and when the holder's lease, or the turn of somebody ahead who is not seen any more, is over. Who finds
+//! that it was passed over, and lives, cannot be told: it looks often instead.
 
 use std::time::Duration;
 
 use lock_core::{Claim, Grant, Result};
 use sqlx::Row;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::SqliteLock;
 use super::statements::{Ask, ENTER, LOOK, NEXT, PASS_OVER, STAY};
@@ -48,33 +49,33 @@ impl View {
 impl SqliteLock {
     /// Waits in line until the lock is granted. The place in line is given back by `unlock`.
     pub(super) async fn wait_in_line(&self, claim: &Claim) -> Result<Grant, Failure> {
-        let place = self.wake.place();
+        let mut place = self.wake.place();
         let key = self.key(&claim.name);
-        let ask = Ask { key: &key, owner: claim.owner.as_str(), text: place.wake(), ..Ask::default() };
+        let ask = Ask { statement: ENTER, key: &key, owner: claim.owner.as_str(), ..Ask::default() };
         loop {
-            let answer = self.store.run(Ask { statement: ENTER, ..ask }).await?;
+            let answer = self.store.run(Ask { text: place.wake(), ..ask }).await?;
             // An answer without a row cannot be; should it, we enter again.
             let Some(row) = answer.rows.first() else { continue };
             let ticket = row.get("ticket");
             let view = View { held: row.get("held_us"), ahead: row.get("ahead_us") };
-            let granted = self.wait_with_ticket(claim, ticket, &place, view).await;
+            let granted = self.wait_with_ticket(claim, ticket, &mut place, view).await;
             if let Some(grant) = granted.map_err(Failure::with_a_ticket)? {
                 return Ok(grant);
             }
         }
     }
 
-    /// None: somebody took the ticket for abandoned and removed it.
+    /// None: somebody took the ticket for abandoned, and removed it or passed it over.
     async fn wait_with_ticket(
         &self,
         claim: &Claim,
         ticket: i64,
-        place: &Place,
+        place: &mut Place,
         first: View,
     ) -> Result<Option<Grant>, Failure> {
         let key = self.key(&claim.name);
         let ask = Ask { key: &key, owner: claim.owner.as_str(), number: ticket, ..Ask::default() };
-        let mut view = first;
+        let (mut view, mut seen) = (first, Instant::now());
         let mut poll = POLL.0;
         loop {
             if view.is_my_turn()
@@ -94,8 +95,14 @@ impl SqliteLock {
             let Some(row) = answer.rows.first() else { return Ok(None) };
             let Some(unseen_us) = row.get::<Option<i64>, _>("unseen_us") else { return Ok(None) };
             view = View { held: row.get("held_us"), ahead: row.get("ahead_us") };
+            if place.wake().is_some() && Duration::from_micros(unseen_us.unsigned_abs()) > seen.elapsed() + TICK {
+                // A release could not reach us, as from another network namespace, and nor could the next.
+                place.is_not_reached();
+                return Ok(None);
+            }
             if unseen_us > FRESH_US {
                 self.store.run(Ask { statement: STAY, ..ask }).await?;
+                seen = Instant::now();
             }
         }
     }

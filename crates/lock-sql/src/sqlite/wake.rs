@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use lock_core::Background;
 use tokio::sync::Notify;
@@ -25,7 +26,14 @@ struct Ear {
     next: u64,
     address: String,
     task: Background,
+    unheard: Unheard,
 }
+
+/// When somebody could not reach this client last.
+type Unheard = Arc<Mutex<Option<Instant>>>;
+
+/// For so long after that, who waits looks often from the beginning.
+const DEAF: Duration = Duration::from_secs(60);
 
 /// A place to wait at, until dropped.
 #[derive(Debug)]
@@ -34,6 +42,7 @@ pub(super) struct Place {
     wake: Option<String>,
     notify: Arc<Notify>,
     waiting: Waiting,
+    unheard: Unheard,
 }
 
 impl Wake {
@@ -63,8 +72,10 @@ impl Wake {
                 }
             }
         }
-        let wake = ear.task.runs().then(|| format!("{}/{number}", ear.address));
-        Place { number, wake, notify, waiting: Arc::clone(&self.waiting) }
+        let unheard = Arc::clone(&ear.unheard);
+        let deaf = unheard.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|at| at.elapsed() < DEAF);
+        let wake = (ear.task.runs() && !deaf).then(|| format!("{}/{number}", ear.address));
+        Place { number, wake, notify, waiting: Arc::clone(&self.waiting), unheard }
     }
 
     /// Wakes whoever waits there. False: surely nobody does.
@@ -87,6 +98,12 @@ impl Place {
     /// Where to wake it; none if that does not work here.
     pub(super) fn wake(&self) -> Option<&str> {
         self.wake.as_deref()
+    }
+
+    /// It cannot be woken there after all, nor can others of this client.
+    pub(super) fn is_not_reached(&mut self) {
+        self.wake = None;
+        *self.unheard.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
     /// Ends when it is woken, also if that was before the call.
@@ -135,8 +152,6 @@ fn abstract_address(_name: &str) -> io::Result<std::os::unix::net::SocketAddr> {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[tokio::test]
