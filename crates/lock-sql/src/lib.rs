@@ -8,7 +8,8 @@
 //! - The feature `mysql` (on by default) brings `MySqlLock`: the same in MySQL or MariaDB.
 //! - The feature `tls` (on by default) protects the connections to servers.
 //!
-//! Each statement that is sent is an event of `tracing` with the target `lock_sql::sent`, at the level `TRACE`.
+//! Each statement that is sent for a request is an event of `tracing` with the target `lock_sql::sent`, at the level
+//! `TRACE`; one that deletes old rows beside the requests has the target `lock_sql::swept`.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -37,6 +38,8 @@ mod rows;
 mod server;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+mod sweep;
 
 #[cfg(feature = "mysql")]
 pub use mysql::{MySqlFactory, MySqlLock};

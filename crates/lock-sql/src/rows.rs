@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use lock_core::{Holder, LockName, OwnerId, Result, StoreToken};
 
-/// The target of the event that each statement is, when it is sent.
+/// The target of the event that each statement of a request is, when it is sent.
 pub(crate) const SENT: &str = "lock_sql::sent";
+
+/// The same of those that delete old rows beside the requests.
+pub(crate) const SWEPT: &str = "lock_sql::swept";
 
 /// What all keys of some locks begin with.
 #[derive(Clone, Debug)]

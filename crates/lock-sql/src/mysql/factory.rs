@@ -74,18 +74,16 @@ impl MySqlLock {
         }
         let setup = Statement::from(SETUP);
         let lock = Self {
-            server: Server::new(options.for_mysql(), &options.reached, Some(setup), None),
-            statements: Statements::new(&options.reached.table),
+            server: Arc::new(Server::new(options.for_mysql(), &options.reached, Some(setup), None)),
+            statements: Arc::new(Statements::new(&options.reached.table)),
+            sweeper: super::Sweeper::default(),
             prefix,
             unsettled: super::Unsettled::default(),
             turns: super::Turns::default(),
         };
         lock.check_settings().await?;
         lock.make_tables(&options).await?;
-        // If that fails there is only more to delete next time.
-        if let Err(error) = lock.sweep_if_due().await {
-            tracing::debug!(%error, "old rows were not deleted");
-        }
+        lock.sweep_if_due();
         Ok(lock)
     }
 
@@ -97,16 +95,6 @@ impl MySqlLock {
         }
         let version = probed?.rows.first().map_or(Ok(None), |row| row.read("version"))?;
         fit(version, VERSION, &self.server.shown, &options.reached.table)
-    }
-
-    async fn sweep_if_due(&self) -> Result<()> {
-        let due = self.server.run(&self.statements.sweep_is_due, arguments!(), Again::No).await?;
-        if due.result.rows_affected() > 0 {
-            for statement in &self.statements.sweep {
-                self.server.run(statement, arguments!(), Again::No).await?;
-            }
-        }
-        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@ mod error;
 mod factory;
 mod poll;
 mod statements;
+mod sweep;
 mod turns;
 
 use std::collections::HashMap;
@@ -21,6 +22,7 @@ use sqlx::mysql::{MySqlArguments, MySqlRow};
 
 use crate::rows::{Prefix, duration, holder, micros};
 use crate::server::{Again, Read, Server, ServerOptions, Statement, Unsettled};
+use crate::sweep::Sweeper;
 use error::MySql;
 pub use factory::MySqlFactory;
 use statements::{RENEWED_AT_ONCE, Statements};
@@ -49,9 +51,15 @@ trait Argument {
     fn add_to(self, arguments: &mut MySqlArguments);
 }
 
+impl Argument for &[u8] {
+    fn add_to(self, arguments: &mut MySqlArguments) {
+        sqlx::Arguments::add(arguments, self).expect("bytes can be sent");
+    }
+}
+
 impl Argument for &str {
     fn add_to(self, arguments: &mut MySqlArguments) {
-        sqlx::Arguments::add(arguments, self.as_bytes()).expect("bytes can be sent");
+        self.as_bytes().add_to(arguments);
     }
 }
 
@@ -68,9 +76,10 @@ impl Argument for i64 {
 /// the first does. Claims that are [`fair`](Claim::fair), and those that were passed over often, draw tickets and are
 /// served in their order.
 pub struct MySqlLock {
-    server: Server<MySql>,
-    statements: Statements,
+    server: Arc<Server<MySql>>,
+    statements: Arc<Statements>,
     prefix: Prefix,
+    sweeper: Sweeper,
     unsettled: Unsettled,
     turns: Turns,
 }
@@ -115,6 +124,7 @@ impl MySqlLock {
 
     /// Takes the lock, if its row is there, it is free, and nobody is in line: before the ticket, or for sure.
     async fn grant(&self, claim: &Claim, key: &str, ticket: Option<i64>) -> Result<Option<Grant>> {
+        self.sweep_if_due();
         let (owner, lease) = (claim.owner.as_str(), micros(claim.lease));
         let (statement, arguments) = match ticket {
             None => (&self.statements.grant, arguments!(owner, owner, lease, lease, owner, key, owner, owner)),
@@ -369,6 +379,7 @@ impl DistributedLock for MySqlLock {
     }
 
     async fn close(&self) -> Result<()> {
+        self.sweeper.stop();
         self.server.close().await;
         Ok(())
     }

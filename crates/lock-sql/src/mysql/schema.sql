@@ -1,7 +1,10 @@
--- The tables of Oarlock's locks, version 1. All times are microseconds since 1970 by the database's clock.
+-- The tables of Oarlock's locks, version 2. All times are microseconds since 1970 by the database's clock.
 -- Whoever uses the locks needs SELECT, INSERT, UPDATE and DELETE on them.
-CREATE TABLE IF NOT EXISTS {t}_meta (name VARBINARY(32) PRIMARY KEY, value BIGINT NOT NULL) ENGINE=InnoDB;
-INSERT IGNORE INTO {t}_meta VALUES ('version', 1), ('floor', 0), ('swept', 0);
+-- Of each table that is swept: behind which key that goes on.
+CREATE TABLE IF NOT EXISTS {t}_meta (
+    name VARBINARY(32) PRIMARY KEY, value BIGINT NOT NULL, place VARBINARY(1024) NOT NULL DEFAULT ''
+) ENGINE=InnoDB;
+INSERT IGNORE INTO {t}_meta (name, value) VALUES ('version', 2), ('floor', 0), ('swept', 0), ('lock', 0), ('waiter', 0), ('gone', 0);
 
 -- A lock's row stays when it is released, so that its token goes on. `turns` counts its grants. Until `line_us` somebody may be in line for it. Names are bytes: no collation takes two for one.
 CREATE TABLE IF NOT EXISTS {t}_lock (

@@ -9,10 +9,33 @@ use crate::server::{Statement, Table};
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
 
 /// The version of the tables, in `meta`.
-pub(super) const VERSION: i64 = 1;
+pub(super) const VERSION: i64 = 2;
 
 /// How many leases one statement prolongs, with one parameter for each key and each owner.
 pub(super) const RENEWED_AT_ONCE: usize = 100;
+
+/// How many rows of a table are looked at by one sweep, and how many of these go by one statement.
+pub(super) const SWEPT_AT_ONCE: usize = 500;
+pub(super) const DELETED_AT_ONCE: usize = 50;
+
+/// The tables that are swept: the index of their key, the key, their tokens, which stay as the floor for new rows, and what
+/// is of no use any more.
+const SWEPT: [(&str, &str, &str, &str, &str); 3] = [
+    ("lock", "PRIMARY", "name", "token", "expires_us < {now} - 86400000000"),
+    ("waiter", "owner", "owner", "0", "seen_us < {now} - 60000000"),
+    ("gone", "PRIMARY", "owner", "0", "at_us < {now} - 3600000000"),
+];
+
+/// How one table is swept: to look reads without a lock, and what goes is named by its keys, so that no other row is locked.
+#[derive(Debug)]
+pub(super) struct Sweep {
+    /// Answers the keys and tokens of the next rows, and whether they are of no use any more.
+    pub(super) look: Statement,
+    /// Deletes those of these that still are of no use. Keys.
+    pub(super) delete: Statement,
+    /// Notes where to go on. Key.
+    pub(super) go_on: Statement,
+}
 
 /// Microseconds since 1970.
 const NOW: &str = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)";
@@ -67,11 +90,12 @@ pub(super) struct Statements {
     pub(super) waiters: Statement,
     /// The next grant's token is above this one. Token, key, token.
     pub(super) raise: Statement,
-    /// Notes a sweep, if the last was over an hour ago.
+    /// Notes a sweep, if the last was so many microseconds ago.
     pub(super) sweep_is_due: Statement,
-    /// What is of no use any more, in the order in which it goes. The tokens of old rows stay as the floor for new
-    /// ones.
-    pub(super) sweep: [Statement; 4],
+    /// Rows with tokens up to this one may go. Token, token.
+    pub(super) raise_floor: Statement,
+    /// Of each table that is swept.
+    pub(super) sweep: [Sweep; 3],
 }
 
 /// What a new connection is told. Repeatable reads make what a change asks of other tables read, and lock, what is
@@ -112,6 +136,7 @@ impl Statements {
         Self {
             probe: fill(
                 "SELECT (SELECT value FROM {t}_meta WHERE name = 'version') AS version,
+                    (SELECT COUNT(*) FROM (SELECT place FROM {t}_meta LIMIT 1) AS m),
                     (SELECT COUNT(*) FROM (SELECT name, owner, token, lease_us, since_us, expires_us, line_us, turns FROM {t}_lock LIMIT 1) AS l),
                     (SELECT COUNT(*) FROM (SELECT ticket, name, owner, seen_us FROM {t}_waiter LIMIT 1) AS w),
                     (SELECT COUNT(*) FROM (SELECT owner, at_us FROM {t}_gone LIMIT 1) AS g)",
@@ -168,22 +193,26 @@ impl Statements {
                 ORDER BY w.name, w.ticket",
             ),
             raise: fill("UPDATE {t}_lock SET token = ? WHERE name = ? AND token < ?"),
-            sweep_is_due: fill(
-                "UPDATE {t}_meta SET value = {now} WHERE name = 'swept' AND ABS({now} - value) > 3600000000",
-            ),
-            sweep: [
-                fill(
-                    "UPDATE {t}_meta AS m JOIN (SELECT MAX(token) AS token FROM {t}_lock
-                        WHERE expires_us < {now} - 86400000000) AS l SET m.value = GREATEST(m.value, l.token)
-                    WHERE m.name = 'floor' AND l.token IS NOT NULL",
-                ),
-                fill(
-                    "DELETE FROM {t}_lock WHERE expires_us < {now} - 86400000000
-                        AND token <= (SELECT value FROM {t}_meta WHERE name = 'floor') LIMIT 1000",
-                ),
-                fill("DELETE FROM {t}_waiter WHERE seen_us < {now} - 60000000"),
-                fill("DELETE FROM {t}_gone WHERE at_us < {now} - 3600000000"),
-            ],
+            sweep_is_due: fill("UPDATE {t}_meta SET value = {now} WHERE name = 'swept' AND ABS({now} - value) >= ?"),
+            raise_floor: fill("UPDATE {t}_meta SET value = ? WHERE name = 'floor' AND value < ?"),
+            sweep: SWEPT.map(|(table, index, key, token, old)| {
+                let keys = vec!["?"; DELETED_AT_ONCE].join(", ");
+                let fill = |text: &str| {
+                    let text = text.replace("{table}", table).replace("{index}", index).replace("{key}", key);
+                    fill(&text.replace("{token}", token).replace("{old}", old).replace("{keys}", &keys))
+                };
+                Sweep {
+                    look: fill(&format!(
+                        "SELECT {{key}} AS swept, {{token}} AS token, {{old}} AS old FROM {{t}}_{{table}} FORCE INDEX ({{index}})
+                            WHERE {{key}} > (SELECT place FROM {{t}}_meta WHERE name = '{{table}}') ORDER BY {{key}} LIMIT {SWEPT_AT_ONCE}"
+                    )),
+                    delete: fill(
+                        "DELETE FROM {t}_{table} WHERE {key} IN ({keys}) AND {old}
+                            AND {token} <= (SELECT value FROM {t}_meta WHERE name = 'floor')",
+                    ),
+                    go_on: fill("UPDATE {t}_meta SET place = ? WHERE name = '{table}'"),
+                }
+            }),
         }
     }
 }

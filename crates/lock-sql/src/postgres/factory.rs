@@ -116,6 +116,7 @@ impl PostgresLock {
             unsettled: Arc::default(),
             waiters: Arc::default(),
             client: Arc::default(),
+            sweeper: Arc::default(),
             listens: (!options.pooler).then(|| options.connecting(Some(&schema))),
             timeout: options.reached.timeout,
             server: Arc::new(options.server(Some(&schema))),
@@ -127,10 +128,7 @@ impl PostgresLock {
         }
         let probed = lock.server.run(&lock.statements.probe, arguments!(), Again::Yes).await?;
         fit(the_row(&probed)?.read("version")?, VERSION, &lock.server.shown, &options.reached.table)?;
-        // If that fails there is only more to delete next time.
-        if let Err(error) = lock.server.run(&lock.statements.sweep, arguments!(), Again::No).await {
-            tracing::debug!(%error, "old rows were not deleted");
-        }
+        lock.sweep_if_due();
         warn_of(&lock.findings().await.unwrap_or_default(), &lock.server.shown);
         Ok(lock)
     }

@@ -13,6 +13,7 @@ use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, InLine, ListQuery, LockName,
     LockStatus, News, OwnerId, Page, Renewal, Result, Scope, StoreToken, Unlocked, Waiters, Waiting,
@@ -21,9 +22,10 @@ use sqlx::postgres::{PgConnectOptions, PgRow};
 
 use crate::rows::{Prefix, duration, holder, micros};
 use crate::server::{Again, Answer, Read, Server, ServerOptions, Unsettled};
+use crate::sweep::{Sweeper, Swept};
 use error::Postgres;
 pub use factory::PostgresFactory;
-use statements::Statements;
+use statements::{SWEPT_AT_ONCE, Statements};
 
 /// How many leases one statement prolongs: it keeps others from these locks meanwhile.
 const RENEWED_AT_ONCE: usize = 500;
@@ -56,6 +58,7 @@ pub struct PostgresLock {
     waiters: Arc<Waiters<String>>,
     /// This client as the database knows it; 0 if it does not.
     client: Arc<AtomicI64>,
+    sweeper: Arc<Sweeper>,
     /// How to connect in order to listen; none where that cannot be.
     listens: Option<PgConnectOptions>,
     timeout: Duration,
@@ -97,6 +100,7 @@ impl PostgresLock {
     }
 
     async fn acquire(&self, claim: &Claim, key: &str, place: Option<(i64, u64)>) -> Result<Acquired> {
+        self.sweep_if_due();
         let lease_us = micros(claim.lease);
         let (client, place) = (place.map(|place| place.0), place.map_or(0, |place| place.1 as i64));
         let arguments = arguments!(key, claim.owner.as_str(), lease_us, client, place);
@@ -155,6 +159,13 @@ impl PostgresLock {
         Ok(claims.iter().map(renewal).collect())
     }
 
+    fn sweep_if_due(&self) {
+        self.sweeper.consider(|| {
+            let (server, statements) = (Arc::clone(&self.server), Arc::clone(&self.statements));
+            move |apart| sweep(Arc::clone(&server), Arc::clone(&statements), micros(apart)).boxed()
+        });
+    }
+
     fn status(&self, row: &PgRow) -> Result<LockStatus> {
         let name = self.prefix.name(row.read("name")?).ok_or_else(|| {
             let server = &self.server.shown;
@@ -167,6 +178,21 @@ impl PostgresLock {
         let waiters: Vec<String> = row.read("waiters")?;
         Ok(LockStatus::new(name, holder, waiters.iter().map(|owner| OwnerId::from_store(owner))))
     }
+}
+
+/// Looks at the next rows of each table, unless the first of them was looked at just now.
+async fn sweep(server: Arc<Server<Postgres>>, statements: Arc<Statements>, apart: i64) -> Result<Option<Swept>> {
+    let mut swept = Swept { looked_at: SWEPT_AT_ONCE, deleted: 0 };
+    for (number, statement) in statements.sweep.iter().enumerate() {
+        let apart = if number == 0 { apart } else { 0 };
+        let answer = server.run_beside(statement, arguments!(apart)).await?;
+        match answer.rows.first() {
+            Some(row) => swept.deleted += row.read::<i64, _>("deleted")?.unsigned_abs(),
+            None if number == 0 => return Ok(None),
+            None => {}
+        }
+    }
+    Ok(Some(swept))
 }
 
 /// The next news, without grants from before the one that was seen when the lock was another's: they were over by then,
@@ -305,6 +331,7 @@ impl DistributedLock for PostgresLock {
 
     async fn close(&self) -> Result<()> {
         self.waiters.stop();
+        self.sweeper.stop();
         self.be_known_as(0);
         self.server.close().await;
         Ok(())

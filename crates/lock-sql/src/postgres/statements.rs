@@ -46,7 +46,7 @@ pub(super) struct Statements {
     pub(super) probe: Statement,
     /// $1 key, $2 owner, $3 lease, $4 client or null, $5 place: see the function.
     pub(super) acquire: Statement,
-    /// $1 key, $2 owner, $3 whether the owner gives up: see the function.
+    /// $1 key, $2 owner, $3 whether the owner gives up, $4 whether this is a transaction of its own: see the procedure.
     pub(super) release: Statement,
     /// $1 keys, $2 owners, $3 leases. Answers the owners that still held theirs, which are prolonged.
     pub(super) renew: Statement,
@@ -61,8 +61,9 @@ pub(super) struct Statements {
     pub(super) list: Statement,
     /// $1 key, $2 the token above which the next one is.
     pub(super) raise: Statement,
-    /// Deletes what is of no use any more, if the last time was over an hour ago.
-    pub(super) sweep: Statement,
+    /// $1 how long ago the last time has to be. Looks at the next rows of a table, deletes those of no use any more, and
+    /// answers how many these were; no row: it was not so long ago, or another one is at it.
+    pub(super) sweep: [Statement; 4],
     /// Answers the settings that void a promise.
     pub(super) doctor: Statement,
 }
@@ -86,6 +87,7 @@ impl Statements {
             ),
             probe: fill(
                 "SELECT (SELECT value FROM {t}_meta WHERE key = 'version') AS version,
+                    (SELECT count(*) FROM (SELECT place FROM {t}_meta LIMIT 1) AS m),
                     (SELECT count(*) FROM (SELECT name, owner, token, lease_us, since_us, expires_us, waited_for
                         FROM {t}_lock LIMIT 1) AS l),
                     (SELECT count(*) FROM (SELECT name, ticket, owner, lease_us, client, place FROM {t}_waiter LIMIT 1) AS w),
@@ -120,15 +122,10 @@ impl Statements {
                     FROM {t}_meta AS m WHERE m.key = 'floor'
                 ON CONFLICT (name) DO UPDATE SET token = $2 WHERE l.token < $2",
             ),
-            sweep: fill(&format!(
-                "WITH due AS (UPDATE {{t}}_meta SET value = {{t}}_now() WHERE key = 'swept'
-                    AND abs({{t}}_now() - value) > 3600000000 RETURNING 1),
-                gone AS (DELETE FROM {{t}}_gone WHERE at_us < {{t}}_now() - 3600000000 AND EXISTS (SELECT FROM due)),
-                clients AS (DELETE FROM {{t}}_client WHERE seen_us < {{t}}_now() - 60000000 AND EXISTS (SELECT FROM due))
-                DELETE FROM {{t}}_lock WHERE name IN (SELECT name FROM {{t}}_lock
-                    WHERE expires_us < {{t}}_now() - 86400000000 LIMIT {SWEPT_AT_ONCE})
-                AND expires_us < {{t}}_now() - 86400000000 AND EXISTS (SELECT FROM due)"
-            )),
+            sweep: SWEPT.map(|(table, key, place, old)| {
+                let sweep = SWEEP.replace("{table}", table).replace("{key}", key);
+                fill(&sweep.replace("{place}", place).replace("{old}", old).replace("{some}", &SWEPT_AT_ONCE.to_string()))
+            }),
             doctor: fill(
                 "SELECT current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,
                     current_setting('synchronous_commit') AS synchronous_commit, current_setting('server_encoding') AS encoding,

@@ -24,7 +24,7 @@ pub(crate) use read::{Read, caught};
 pub(crate) use unsettled::OnItsWay;
 pub(crate) use unsettled::Unsettled;
 
-use crate::rows::SENT;
+use crate::rows::{SENT, SWEPT};
 
 /// A statement whose table names are filled in.
 pub(crate) type Statement = Arc<str>;
@@ -92,6 +92,27 @@ where
         arguments: ArgumentsOf<D>,
         again: Again,
     ) -> Result<Answer<D::Database>> {
+        let told = || tracing::trace!(target: SENT, statement = &**statement);
+        self.run_and_tell(statement, arguments, again, told).await
+    }
+
+    /// The same for a statement that is no part of a request.
+    pub(crate) async fn run_beside(
+        &self,
+        statement: &Statement,
+        arguments: ArgumentsOf<D>,
+    ) -> Result<Answer<D::Database>> {
+        let told = || tracing::trace!(target: SWEPT, statement = &**statement);
+        self.run_and_tell(statement, arguments, Again::No, told).await
+    }
+
+    async fn run_and_tell(
+        &self,
+        statement: &Statement,
+        arguments: ArgumentsOf<D>,
+        again: Again,
+        told: impl Fn(),
+    ) -> Result<Answer<D::Database>> {
         let (sent, twice) = (AtomicBool::new(false), AtomicBool::new(false));
         let running = async {
             let (mut again, mut undone) = (again == Again::Yes, 0);
@@ -100,6 +121,7 @@ where
                 let mut lent = self.pool.lend().await.map_err(|error| self.not_connected(error))?;
                 let now = self.clock.now();
                 sent.store(true, Ordering::Relaxed);
+                told();
                 let error = match caught(self.exchange(lent.connection(), statement, arguments.clone())).await {
                     Ok((rows, result)) => {
                         lent.give_back();
@@ -148,7 +170,6 @@ where
         if let Some((begin, _)) = &self.transaction {
             connection.execute(sqlx::raw_sql(AssertSqlSafe(Arc::clone(begin)))).await?;
         }
-        tracing::trace!(target: SENT, statement = &**statement);
         let query = sqlx::query_with(AssertSqlSafe(Arc::clone(statement)), arguments);
         let query = query.persistent(self.transaction.is_none());
         let (mut rows, mut result) = (Vec::new(), <D::Database as Database>::QueryResult::default());

@@ -92,7 +92,7 @@ impl SqliteOptions {
         }
         let store = Store::open(path, self.clock, self.host, self.busy, self.owns_folder).await?;
         let lock = SqliteLock::new(store, &self.prefix);
-        lock.sweep_if_due().await;
+        lock.sweep_if_due();
         warn_of(&lock.findings().await.unwrap_or_default(), lock.store.path.display());
         Ok(lock)
     }

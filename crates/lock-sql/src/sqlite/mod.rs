@@ -9,6 +9,7 @@ mod host_clock;
 mod queue;
 mod statements;
 mod store;
+mod sweep;
 #[cfg(test)]
 mod tests;
 mod wake;
@@ -28,18 +29,14 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
 use crate::rows::{Prefix, duration, holder, micros};
+use crate::sweep::Sweeper;
 pub use factory::{SqliteFactory, SqliteOptions, default_path};
-use statements::{
-    Ask, GRANT, HOLDER, INSPECT, LEAVE, LIST, RAISE, RELEASE, RENEW, SWEEP, SWEEP_IS_DONE, SWEEP_IS_DUE, SWEEP_LINE,
-};
+use statements::{Ask, GRANT, HOLDER, INSPECT, LEAVE, LIST, RAISE, RELEASE, RENEW};
 use store::{Answer, Failure, Store};
 use wake::Wake;
 
 /// How many leases one statement prolongs: it keeps other writers waiting meanwhile.
 const RENEWED_AT_ONCE: usize = 256;
-
-/// How many rows a sweep deletes, for the same reason.
-const SWEPT_AT_ONCE: i64 = 1000;
 
 /// Behind every ticket: for who has none.
 const END_OF_LINE: i64 = i64::MAX;
@@ -55,9 +52,10 @@ const END_OF_LINE: i64 = i64::MAX;
 ///
 /// The file must be on a local disk. Removing it by hand, with its `-wal` and `-shm`, ends all holds.
 pub struct SqliteLock {
-    store: Store,
+    store: Arc<Store>,
     prefix: Prefix,
     wake: Wake,
+    sweeper: Sweeper,
 }
 
 impl fmt::Debug for SqliteLock {
@@ -82,7 +80,7 @@ impl SqliteLock {
     }
 
     fn new(store: Store, prefix: &str) -> Self {
-        Self { store, prefix: Prefix::new(prefix), wake: Wake::new() }
+        Self { store: Arc::new(store), prefix: Prefix::new(prefix), wake: Wake::new(), sweeper: Sweeper::default() }
     }
 
     /// The file.
@@ -115,6 +113,7 @@ impl SqliteLock {
 
     /// Takes the lock, if it is free and nobody with an earlier ticket waits for it.
     async fn grant(&self, claim: &Claim, ticket: i64) -> Result<Option<Grant>, Failure> {
+        self.sweep_if_due();
         let key = self.key(&claim.name);
         let lease_us = micros(claim.lease);
         let ask = Ask {
@@ -189,22 +188,6 @@ impl SqliteLock {
         let holder = holder_in(row)?;
         let waiters: Vec<String> = serde_json::from_str(row.get("waiters")).map_err(|_| foreign("waiters"))?;
         Ok(LockStatus::new(name, holder, waiters.iter().map(|owner| OwnerId::from_store(owner))))
-    }
-
-    /// Once in an hour, on opening: deletes what has long been free. If that fails there is only more to delete next
-    /// time.
-    async fn sweep_if_due(&self) {
-        let ask = |statement| Ask { statement, number: SWEPT_AT_ONCE, ..Ask::default() };
-        match self.store.run(ask(SWEEP_IS_DUE)).await {
-            Ok(answer) if !answer.rows.is_empty() => {}
-            _ => return,
-        }
-        for statement in [SWEEP_IS_DONE, SWEEP, SWEEP_LINE] {
-            if let Err(failure) = self.store.run(ask(statement)).await {
-                tracing::debug!(error = %self.as_error(failure), "old rows were not deleted");
-                return;
-            }
-        }
     }
 }
 
@@ -329,6 +312,7 @@ impl DistributedLock for SqliteLock {
     }
 
     async fn close(&self) -> Result<()> {
+        self.sweeper.stop();
         self.store.close().await
     }
 }

@@ -10,7 +10,7 @@ use sqlx::sqlite::SqliteArguments;
 use super::host_clock::Moment;
 
 /// The version of the tables below, in `oarlock_meta`.
-pub(super) const VERSION: i64 = 1;
+pub(super) const VERSION: i64 = 2;
 
 /// Is the row `l` held? One of another boot (the host restarted, or it is another host's file) goes by the wall clock,
 /// but no longer than its lease: more time left than that means that the wall clock went back.
@@ -71,8 +71,10 @@ macro_rules! first {
 /// looked after for a minute goes when the next one is drawn.
 pub(super) const SCHEMA: &str = "
 BEGIN IMMEDIATE;
-CREATE TABLE IF NOT EXISTS oarlock_meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-INSERT OR IGNORE INTO oarlock_meta VALUES ('version', 1), ('floor', 0), ('swept', 0);
+CREATE TABLE IF NOT EXISTS oarlock_meta (
+    key TEXT PRIMARY KEY, value INTEGER NOT NULL, place TEXT NOT NULL DEFAULT ''
+) STRICT, WITHOUT ROWID;
+INSERT OR IGNORE INTO oarlock_meta (key, value) VALUES ('version', 2), ('floor', 0), ('swept', 0);
 CREATE TABLE IF NOT EXISTS oarlock_lock (
     name TEXT PRIMARY KEY, owner TEXT, lease_us INTEGER NOT NULL, since_us INTEGER NOT NULL,
     expires_us INTEGER NOT NULL, expires_wall_us INTEGER NOT NULL, boot INTEGER NOT NULL, token INTEGER NOT NULL
@@ -100,7 +102,7 @@ pub(super) const IS_MADE: &str = "SELECT count(*) FROM sqlite_schema WHERE type 
 
 /// Answers the tables' version and, if they have our shape, fails in no other way.
 pub(super) const PROBE: &str = "
-SELECT (SELECT value FROM oarlock_meta WHERE key = 'version'), (SELECT value FROM oarlock_meta WHERE key = 'floor'),
+SELECT (SELECT value FROM oarlock_meta WHERE key = 'version' AND place = ''), (SELECT value FROM oarlock_meta WHERE key = 'floor'),
     (SELECT count(*) FROM (SELECT name, owner, lease_us, since_us, expires_us, expires_wall_us, boot, token
         FROM oarlock_lock LIMIT 1)),
     (SELECT count(*) FROM (SELECT name, ticket, owner, wake, seen_us, boot FROM oarlock_waiter LIMIT 1))";
@@ -244,22 +246,35 @@ pub(super) const LIST: &str = concat!(
     " ORDER BY n.name LIMIT ?7"
 );
 
-/// Answers a row if the last sweep was over an hour ago.
-pub(super) const SWEEP_IS_DUE: &str = "SELECT 1 FROM oarlock_meta WHERE key = 'swept' AND abs(value - ?5) > 3600000000";
+/// Answers, if the last sweep was ?6 ago, behind which name the next one begins, and with which it ends if it is one of ?7
+/// rows (null: with the last of all).
+pub(super) const SWEEP_IS_DUE: &str = "
+SELECT m.place AS place, (SELECT l.name FROM oarlock_lock AS l WHERE l.name > m.place ORDER BY l.name LIMIT 1 OFFSET ?7 - 1) AS last
+FROM oarlock_meta AS m WHERE m.key = 'swept' AND abs(m.value - ?5) >= ?6";
 
-/// Notes the sweep. No answer.
-pub(super) const SWEEP_IS_DONE: &str = "UPDATE oarlock_meta SET value = ?5 WHERE key = 'swept'";
+/// The names of a sweep: behind ?1, up to ?8. A blob is behind every text.
+macro_rules! swept {
+    ($row:literal) => {
+        concat!($row, ".name > ?1 AND ", $row, ".name <= coalesce(?8, x'')")
+    };
+}
 
-/// Deletes up to ?7 rows that have been free for a day. The trigger keeps their tokens. No answer.
+/// Deletes the rows of these names that have been free for a day, and answers one for each. The trigger keeps their tokens.
 pub(super) const SWEEP: &str = concat!(
-    "DELETE FROM oarlock_lock WHERE name IN (SELECT l.name FROM oarlock_lock AS l
-        WHERE l.expires_wall_us < ?5 - 86400000000 AND NOT ",
+    "DELETE FROM oarlock_lock AS l WHERE ",
+    swept!("l"),
+    " AND l.expires_wall_us < ?5 - 86400000000 AND NOT ",
     held!(),
-    " LIMIT ?7)"
+    " RETURNING 1"
 );
 
-/// Deletes the tickets that nobody has looked after for a minute. No answer.
-pub(super) const SWEEP_LINE: &str = "DELETE FROM oarlock_waiter WHERE boot <> ?3 OR seen_us < ?4 - 60000000";
+/// Deletes the tickets for these names that nobody has looked after for a minute. No answer.
+pub(super) const SWEEP_LINE: &str =
+    concat!("DELETE FROM oarlock_waiter AS w WHERE ", swept!("w"), " AND (w.boot <> ?3 OR w.seen_us < ?4 - 60000000)");
+
+/// Notes the sweep. No answer.
+pub(super) const SWEEP_IS_DONE: &str =
+    "UPDATE oarlock_meta SET value = ?5, place = coalesce(?8, '') WHERE key = 'swept'";
 
 /// Move what the log has into the file: at first beside others that write, and then the rest of it, while nobody does,
 /// so that the log is empty.
@@ -287,6 +302,8 @@ pub(super) struct Ask<'a> {
     pub(super) text: Option<&'a str>,
     /// May the answer have more than one row?
     pub(super) many: bool,
+    /// Is it no part of a request?
+    pub(super) beside: bool,
     /// Is the file made for it, and our tables in it, if they are missing?
     pub(super) makes: bool,
 }

@@ -17,7 +17,7 @@ use super::error::{Code, of_statement};
 use super::factory::make_folder_of;
 use super::host_clock::HostClock;
 use super::statements::Ask;
-use crate::rows::SENT;
+use crate::rows::{SENT, SWEPT};
 
 /// What a request may take beyond the time that SQLite waits for another writer.
 const GRACE: Duration = Duration::from_secs(2);
@@ -200,7 +200,10 @@ impl Store {
         let arguments = arguments.map_err(|error| Failure::Error(of_statement(&self.path, error)))?;
         is_sent.store(true, Ordering::Relaxed);
         opened.expect_commit();
-        tracing::trace!(target: SENT, statement = ask.statement);
+        match ask.beside {
+            true => tracing::trace!(target: SWEPT, statement = ask.statement),
+            false => tracing::trace!(target: SENT, statement = ask.statement),
+        }
         let rows = fetch(&mut opened.connection, ask, arguments).await;
         let undone = opened.is_undone();
         // After the commit, so that a grant in a file that others no longer see is not taken for one.

@@ -3,6 +3,7 @@
 mod common;
 mod faults_mysql;
 mod faults_postgres;
+mod growth;
 mod hostile;
 mod long_lines;
 mod notifying;

@@ -53,7 +53,7 @@ async fn what_cannot_be_opened_says_why() {
     sqlx::raw_sql("CREATE TABLE oarlock_lock (x)").execute(&mut raw(&at("shape")).await).await.unwrap();
     sqlx::raw_sql("CREATE TABLE oarlock_meta (x)").execute(&mut raw(&at("meta")).await).await.unwrap();
     sqlx::raw_sql(SCHEMA).execute(&mut raw(&at("newer")).await).await.unwrap();
-    sqlx::raw_sql("UPDATE oarlock_meta SET value = 2 WHERE key = 'version'")
+    sqlx::raw_sql("UPDATE oarlock_meta SET value = 3 WHERE key = 'version'")
         .execute(&mut raw(&at("newer")).await)
         .await
         .unwrap();
@@ -62,7 +62,7 @@ async fn what_cannot_be_opened_says_why() {
         (at("folder.db"), "is a folder"),
         (at("shape"), "another shape"),
         (at("meta"), "another shape"),
-        (at("newer"), "version 2"),
+        (at("newer"), "version 3"),
         (at("missing/locks.db"), "mkdir"),
         (at("text/locks.db"), "not a folder"),
         // Not even root can make a file there.

@@ -1,0 +1,90 @@
+//! A hundred thousand names, each used once: their rows go while clients run, and nobody waits for that.
+
+use std::time::{Duration, Instant};
+
+use lock_core::DistributedLock;
+use lock_sql::{MySqlLock, PostgresLock};
+use sqlx::{Connection, Executor, MySqlConnection, PgConnection};
+use test_servers::{MariaDbServer, PostgresServer};
+
+use crate::common::claim;
+
+/// For a sweep of all of them, on a machine however slow.
+const PATIENCE: Duration = Duration::from_secs(500);
+
+/// How long a lock and its release take, in the middle of a hundred.
+async fn latency(lock: &dyn DistributedLock) -> Duration {
+    let mut took = Vec::new();
+    for number in 0..100 {
+        let claim = claim("busy", &format!("{number} {:?}", Instant::now()));
+        let began = Instant::now();
+        lock.try_lock(&claim).await.unwrap().unwrap();
+        lock.unlock(&claim).await.unwrap();
+        took.push(began.elapsed());
+    }
+    took.sort_unstable();
+    took[took.len() / 2]
+}
+
+/// This many rows go, of which so many are left, while a lock is taken and released all the time.
+async fn all_go(lock: &dyn DistributedLock, calm: Duration, rows: i64, mut left: impl AsyncFnMut() -> i64) {
+    let (began, mut swept_since, mut latencies) = (Instant::now(), None, Vec::new());
+    loop {
+        let left = left().await;
+        if left < rows {
+            swept_since.get_or_insert_with(Instant::now);
+            latencies.push(latency(lock).await);
+        } else {
+            latency(lock).await;
+        }
+        if left == 0 {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "{left} rows are left");
+    }
+    latencies.sort_unstable();
+    let meanwhile = latencies[latencies.len() / 2];
+    println!(
+        "{rows} rows gone in {:?}; a lock took {calm:?}, and {meanwhile:?} meanwhile",
+        swept_since.unwrap().elapsed()
+    );
+    assert!(meanwhile < calm * 5, "a lock took {calm:?}, and {meanwhile:?} meanwhile");
+}
+
+#[tokio::test]
+async fn postgres() {
+    let server = PostgresServer::start();
+    let lock = PostgresLock::connect(&server.url(), "oarlock").await.unwrap();
+    let calm = latency(&lock).await;
+    let mut raw = PgConnection::connect(&server.url()).await.unwrap();
+    let fill = "INSERT INTO oarlock_lock (name, token, lease_us, since_us, expires_us)
+            SELECT 'oarlock/used ' || number, number, 0, 0, 0 FROM generate_series(1, 100000) AS number;
+        INSERT INTO oarlock_waiter (name, owner, lease_us, client, place)
+            SELECT 'oarlock/used ' || number, number, 0, number, 0 FROM generate_series(1, 20000) AS number;
+        INSERT INTO oarlock_client SELECT number, 0, true FROM generate_series(1, 20000) AS number;
+        INSERT INTO oarlock_gone SELECT number, 0 FROM generate_series(1, 20000) AS number";
+    raw.execute(sqlx::raw_sql(fill)).await.unwrap();
+    let left = "SELECT (SELECT count(*) FROM oarlock_lock WHERE expires_us = 0) + (SELECT count(*) FROM oarlock_waiter)
+        + (SELECT count(*) FROM oarlock_client) + (SELECT count(*) FROM oarlock_gone)";
+    all_go(&lock, calm, 160_000, async || sqlx::query_scalar(left).fetch_one(&mut raw).await.unwrap()).await;
+    let floor = "SELECT value FROM oarlock_meta WHERE key = 'floor'";
+    assert_eq!(sqlx::query_scalar::<_, i64>(floor).fetch_one(&mut raw).await.unwrap(), 100_000);
+}
+
+#[tokio::test]
+async fn mysql() {
+    let server = MariaDbServer::start();
+    let lock = MySqlLock::connect(&server.url(), "oarlock").await.unwrap();
+    let calm = latency(&lock).await;
+    let mut raw = MySqlConnection::connect(&server.url()).await.unwrap();
+    let fill = "INSERT INTO oarlock_lock (name, token, lease_us, since_us, expires_us)
+            SELECT CONCAT('oarlock/used ', seq), seq, 0, 0, 0 FROM seq_1_to_100000;
+        INSERT INTO oarlock_waiter (name, owner, seen_us) SELECT 'oarlock/used 1', seq, 0 FROM seq_1_to_20000;
+        INSERT INTO oarlock_gone SELECT seq, 0 FROM seq_1_to_20000";
+    raw.execute(sqlx::raw_sql(fill)).await.unwrap();
+    let left = "SELECT (SELECT COUNT(*) FROM oarlock_lock WHERE expires_us = 0) + (SELECT COUNT(*) FROM oarlock_waiter)
+        + (SELECT COUNT(*) FROM oarlock_gone)";
+    all_go(&lock, calm, 140_000, async || sqlx::query_scalar(left).fetch_one(&mut raw).await.unwrap()).await;
+    let floor = "SELECT value FROM oarlock_meta WHERE name = 'floor'";
+    assert_eq!(sqlx::query_scalar::<_, i64>(floor).fetch_one(&mut raw).await.unwrap(), 100_000);
+}
