@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use crate::address::Address;
 use crate::answers::Grants;
 use crate::dial::{Dialer, Wire};
-use crate::error::{Blame, blame, of_connecting, of_request};
+use crate::error::{Blame, blame, is_answered, of_connecting, of_request};
 use crate::keys::LockKeys;
 use crate::life::Life;
 use crate::replicas::Replicas;
@@ -157,13 +157,14 @@ impl Connection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a script.
+    /// Runs a script. A copy of it that was sent without an answer is noted in `unsure`.
     pub(crate) async fn run(
         &self,
         script: &Script,
         keys: &[&str],
         arguments: &[&[u8]],
         again: Again,
+        unsure: &mut bool,
     ) -> Result<Answer, Failure> {
         let command = |verb: &str, script: &str| {
             let mut command = redis::cmd(verb);
@@ -171,10 +172,10 @@ impl Connection {
             command
         };
         let sent = self.client.clock.now();
-        match self.send(&command("EVALSHA", &script.hash), again).await {
+        match self.send(&command("EVALSHA", &script.hash), again, unsure).await {
             // The server was restarted, or is asked for the first time. It counts from the first question.
             Err(error) if error.kind() == NO_SCRIPT => {
-                let answer = self.send(&command("EVAL", script.source), again).await;
+                let answer = self.send(&command("EVAL", script.source), again, unsure).await;
                 answer.map(|answer| Answer { sent, ..answer })
             }
             answer => answer,
@@ -183,7 +184,7 @@ impl Connection {
 
     /// Sends a command that changes nothing.
     pub(crate) async fn ask(&self, command: &Cmd) -> Result<Value> {
-        let answer = self.send(command, Again::Yes).await.map_err(Failure::into_error)?;
+        let answer = self.send(command, Again::Yes, &mut false).await.map_err(Failure::into_error)?;
         Ok(answer.value)
     }
 
@@ -192,7 +193,7 @@ impl Connection {
         Ok(self.link().await?.info.clone())
     }
 
-    async fn send(&self, command: &Cmd, again: Again) -> Result<Answer, Failure> {
+    async fn send(&self, command: &Cmd, again: Again, unsure: &mut bool) -> Result<Answer, Failure> {
         let (mut tried, mut lost) = (false, None);
         loop {
             let link = match (self.link().await, lost.take()) {
@@ -205,6 +206,7 @@ impl Connection {
             match link.ask(command).await {
                 Ok(value) => return Ok(Answer { sent, value, link }),
                 Err(error) if again == Again::Yes && link.broken.load(Ordering::SeqCst) && !tried => {
+                    *unsure |= !is_answered(&error);
                     (tried, lost) = (true, Some(error));
                 }
                 Err(error) => return Err(error.into()),

@@ -30,6 +30,11 @@ pub(crate) fn blame(error: &RedisError) -> Blame {
     }
 }
 
+/// Did the server say that it was not done? Else it may have been.
+pub(crate) fn is_answered(error: &RedisError) -> bool {
+    code(error).is_some()
+}
+
 /// The code that the server answered with, if it answered.
 fn code(error: &RedisError) -> Option<&str> {
     let code = error.code()?;

@@ -110,7 +110,14 @@ impl RedisLock {
         RedisOptions::new(url)?.prefix(prefix).connect().await
     }
 
-    async fn acquire(&self, claim: &Claim, keys: &LockKeys, place: Option<&str>) -> Result<(Instant, Acquired)> {
+    /// With a place, it is in line if it is not granted; perhaps it was before.
+    async fn acquire(
+        &self,
+        claim: &Claim,
+        keys: &LockKeys,
+        place: Option<&str>,
+        in_line: bool,
+    ) -> Result<(Instant, Acquired)> {
         let lease = whole_milliseconds(claim.lease).to_string();
         let mut names = vec![keys.lock.as_str(), &keys.grant, &keys.line];
         let mut arguments = vec![claim.owner.as_str().as_bytes(), lease.as_bytes()];
@@ -122,7 +129,9 @@ impl RedisLock {
             arguments.push(lives.as_bytes());
         }
         let asked = tokio::time::Instant::now();
-        let answer = self.servers.run(&ACQUIRE, &names, &arguments, Again::Yes).await?;
+        let answer = self.servers.run(&ACQUIRE, &names, &arguments, Again::Yes).await;
+        // Who is in line may have been granted the lock.
+        let answer = answer.map_err(|error| if in_line { error.after_something_was_done() } else { error })?;
         let acquired = Acquired::read(answer.value)?;
         match acquired {
             Acquired::Granted { .. } => self.confirm(claim, keys, &answer.link).await?,
@@ -251,7 +260,7 @@ impl DistributedLock for RedisLock {
     }
 
     async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
-        let (sent, acquired) = self.acquire(claim, &self.keys.of(&claim.name), None).await?;
+        let (sent, acquired) = self.acquire(claim, &self.keys.of(&claim.name), None, false).await?;
         Ok(match acquired {
             Acquired::Granted { token, left } => Some(granted(claim, sent, token, left)),
             Acquired::Busy { .. } => None,
@@ -263,12 +272,14 @@ impl DistributedLock for RedisLock {
         let place = self.place(&claim.owner, claim.lease, &keys);
         // Before the request, so that no message comes too early.
         let mut waiting = self.client.waiters.register(claim, Arc::clone(&keys));
+        let mut in_line = false;
         loop {
-            let (sent, acquired) = self.acquire(claim, &keys, Some(&place)).await?;
+            let (sent, acquired) = self.acquire(claim, &keys, Some(&place), in_line).await?;
             let (remaining_ms, now) = match acquired {
                 Acquired::Granted { token, left } => return Ok(granted(claim, sent, token, left)),
                 Acquired::Busy { remaining_ms, now } => (remaining_ms, now),
             };
+            in_line = true;
             self.client.waiters.ensure_task(look::TICK, || look::keep_looking(self.clone()));
             waiting.entered(left(remaining_ms));
             match waiting.news().await {

@@ -29,6 +29,9 @@ impl fmt::Display for Servers {
 
 impl Servers {
     /// Runs a script where its first key is.
+    ///
+    /// # Errors
+    /// Of a kind that says that nothing was done only if no copy of it was sent without an answer.
     pub(crate) async fn run(
         &self,
         script: &Script,
@@ -36,15 +39,28 @@ impl Servers {
         arguments: &[&[u8]],
         again: Again,
     ) -> Result<Answer> {
+        let mut unsure = false;
+        let answer = self.routed(script, keys, arguments, again, &mut unsure).await;
+        answer.map_err(|error| if unsure { error.after_something_was_done() } else { error })
+    }
+
+    async fn routed(
+        &self,
+        script: &Script,
+        keys: &[&str],
+        arguments: &[&[u8]],
+        again: Again,
+        unsure: &mut bool,
+    ) -> Result<Answer> {
         let cluster = match self {
             Self::One(connection) => {
-                return connection.run(script, keys, arguments, again).await.map_err(Failure::into_error);
+                return connection.run(script, keys, arguments, again, unsure).await.map_err(Failure::into_error);
             }
             Self::Cluster(cluster) => cluster,
         };
         for _ in 0..MOVES {
             let (owner, read) = cluster.owner(slot(keys[0])).await?;
-            match owner.run(script, keys, arguments, again).await {
+            match owner.run(script, keys, arguments, again, unsure).await {
                 // In neither case anything was done.
                 Err(failure @ (Failure::Moved(_) | Failure::NoLink(_))) => {
                     // It fails where nobody can be asked: then this is the error that counts.

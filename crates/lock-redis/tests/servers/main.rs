@@ -10,3 +10,4 @@ mod replicas;
 mod rights;
 mod sentinel;
 mod tls;
+mod unsure;
