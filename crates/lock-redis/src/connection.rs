@@ -27,6 +27,7 @@ use crate::replicas::Replicas;
 use crate::scripts::Script;
 use crate::sentinel::Sentinels;
 use crate::slots::number_in;
+use crate::times::Times;
 
 const NO_SCRIPT: redis::ErrorKind = redis::ErrorKind::Server(ServerErrorKind::NoScript);
 const MOVED: redis::ErrorKind = redis::ErrorKind::Server(ServerErrorKind::Moved);
@@ -43,6 +44,7 @@ pub(crate) struct Client {
     pub(crate) id: String,
     pub(crate) waiters: Arc<Waiters<Arc<LockKeys>>>,
     pub(crate) life: Life,
+    pub(crate) times: Times,
     /// So many replicas must have a grant.
     pub(crate) replicas: usize,
     /// A server may have lost what it kept.
@@ -75,6 +77,7 @@ impl Client {
     /// What the server kept may be lost: it is shown that we live, looked at what we wait for, and all is renewed.
     pub(crate) fn doubt(&self) {
         self.life.forget();
+        self.times.forget();
         self.waiters.look_by(tokio::time::Instant::now());
         self.doubts.send_replace(());
     }

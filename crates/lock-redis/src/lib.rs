@@ -42,6 +42,7 @@ mod scripts;
 mod sentinel;
 mod servers;
 mod slots;
+mod times;
 mod tls;
 
 use std::collections::BTreeMap;
@@ -289,7 +290,8 @@ impl DistributedLock for RedisLock {
                 // will say so.
                 News::Granted { at_us, .. } if at_us < now as i64 => {}
                 News::Granted { token, at_us, arrived } => {
-                    let in_line = InLine { sent, store_us: now as i64 };
+                    let entered = InLine { sent, store_us: now as i64 };
+                    let in_line = self.client.times.before(keys.slot, at_us, entered);
                     let valid_until = in_line.valid_until(at_us, arrived, claim.lease.min(ENDLESS));
                     return Ok(Grant::new(StoreToken::new(token)?, valid_until));
                 }

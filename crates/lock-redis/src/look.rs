@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lock_core::{Error, Failures, OwnerId, Result, Watched};
+use lock_core::{Error, Failures, InLine, OwnerId, Result, Watched};
 use redis::Value;
 
 use crate::answers::{Grants, left, read};
@@ -25,6 +25,7 @@ pub(crate) async fn keep_looking(locks: RedisLock) {
     loop {
         locks.client.waiters.due(TICK).await;
         if locks.client.waiters.is_over() {
+            locks.client.times.forget();
             return;
         }
         let failed = locks.look().await;
@@ -69,7 +70,8 @@ impl RedisLock {
         let asked = tokio::time::Instant::now();
         let answer = self.servers.run(&LOOK, &names, &arguments, Again::Yes).await?;
         self.client.life.shown(slot, asked);
-        let answers: Vec<Value> = read(answer.value)?;
+        let (now, answers): (i64, Vec<Value>) = read(answer.value)?;
+        self.client.times.told(slot, InLine { sent: answer.sent, store_us: now });
         for (one, seen) in some.iter().zip(answers) {
             let (holder, remaining, grant, in_line): (String, i64, String, i64) = read(seen)?;
             self.seen(one, &holder, &grant, in_line == 1, answer.sent);

@@ -18,6 +18,7 @@ use crate::keys::Keys;
 use crate::life::Life;
 use crate::sentinel::Sentinels;
 use crate::servers::Servers;
+use crate::times::Times;
 use crate::tls::Tls;
 
 /// What can be chosen when connecting.
@@ -161,6 +162,7 @@ impl RedisOptions {
             id: format!("{:016x}", rand::random::<u64>()),
             waiters: Arc::default(),
             life: Life::default(),
+            times: Times::default(),
             replicas: self.replicas,
             doubts: watch::Sender::new(()),
         });

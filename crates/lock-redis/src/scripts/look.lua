@@ -1,7 +1,7 @@
 -- What a client with waiters does each second: it shows that it lives, and serves locks that came free unheard.
 -- Keys: the client's own key, then lock, grant, line of each lock.
 -- Arguments: for how long the client lives unheard of, in ms; then for each lock the place of one of its waiters.
--- Answer for each lock: {holder or '', remaining ms, its grant or '', is that place in line?}.
+-- Answer: {server's time in us, for each lock {holder or '', remaining ms, its grant or '', is that place in line?}}.
 
 redis.call('SET', KEYS[1], '', 'PX', ARGV[1])
 local answer = {}
@@ -19,4 +19,4 @@ for at = 1, #ARGV - 1 do
   redis.call('PEXPIRE', line, DAY)
   answer[at] = {holder, redis.call('PTTL', lock), redis.call('GET', grant) or '', place}
 end
-return answer
+return {now(), answer}

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::common::{BOUND, LONG, claim, holder, in_background, in_line, raw, soon, until};
 use lock_core::{DistributedLock, ErrorKind, LockName, Locks, Renewal, StoreToken, Unlocked};
-use lock_redis::RedisLock;
-use test_servers::RedisServer;
+use lock_redis::{RedisLock, RedisOptions};
+use test_servers::{Proxy, RedisServer};
 
 /// Its first renewal comes after a third of it.
 const LEASE: Duration = Duration::from_secs(15);
@@ -85,6 +85,39 @@ async fn server_wall_minus_1h() {
     assert_eq!(lock.unlock(&claim("x", "next")).await.unwrap(), Unlocked::Released);
     let last = lock.try_lock(&claim("x", "last")).await.unwrap().unwrap();
     assert!(last.token > next.token);
+}
+
+/// The server's clock gains on ours while somebody waits, and the message of the grant comes late: the lease is no longer
+/// for that.
+#[tokio::test]
+async fn what_a_clock_gains_during_a_wait_is_no_part_of_the_lease() {
+    const GAINED: Duration = Duration::from_secs(2);
+    let (server, clock) = RedisServer::start_with_clock();
+    let proxy = Proxy::new(server.address());
+    let options = RedisOptions::new(&format!("redis://{}", proxy.address())).unwrap().timeout(BOUND);
+    let (holding, waiting) = (client(&server).await, Arc::new(options.connect().await.unwrap()));
+    let (first, second) = (claim("x", "first"), claim("x", "second"));
+    holding.try_lock(&first).await.unwrap().unwrap();
+    let granted = in_background(&waiting, &second);
+    until("the second in line", async || in_line(&holding, "x").await == 1).await;
+    clock.ahead(GAINED);
+    let looks = async || {
+        let stats: String = raw(server.address(), &["INFO", "commandstats"]).await;
+        stats
+            .lines()
+            .find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=")?.split(',').next()?.parse::<u64>().ok())
+    };
+    let before = looks().await.unwrap();
+    // When the second is asked, the first was answered.
+    until("two looks", async || looks().await.unwrap() >= before + 2).await;
+    proxy.hold_s2c();
+    assert_eq!(holding.unlock(&first).await.unwrap(), Unlocked::Released);
+    assert_eq!(holder(server.address(), "x").await.as_deref(), Some("second"));
+    let latest = waiting.clock().now();
+    tokio::time::sleep(GAINED).await;
+    proxy.forward();
+    let granted = soon("the grant", granted).await.unwrap().unwrap();
+    assert!(granted.valid_until <= latest + LONG);
 }
 
 /// 122. A token that was raised above the clock is kept until the clock has passed it, also once it was granted, renewed
