@@ -11,16 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lock_core::{Clock, Error, ErrorKind, Instant, News, Result, Waiters};
-use redis::{
-    AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind,
-    Value,
-};
+use redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisConnectionInfo, RedisError, ServerErrorKind, Value};
 use tokio::sync::watch;
 
 use crate::address::Address;
 use crate::answers::Grants;
 use crate::dial::{Dialer, Wire};
-use crate::error::{Blame, blame, is_answered, of_connecting, of_request};
+use crate::error::{Blame, blame, is_answered, of_closing, of_connecting, of_request};
 use crate::keys::LockKeys;
 use crate::life::Life;
 use crate::replicas::Replicas;
@@ -264,8 +261,7 @@ impl Connection {
         let config = AsyncConnectionConfig::new().set_push_sender(self.listener(&broken));
         let wire = client.dialer.dial(&address, &client.login, config).await?;
         let former = self.state().former.clone();
-        let failed = |error| of_connecting(&address, error);
-        let (number, info) = self.set_up(&wire, &former).await.map_err(failed)?;
+        let (number, info) = self.set_up(&address, &wire, &former).await?;
         if matches!(self.target, Target::Primary(_)) && field(&info, "role") != Some("master") {
             let message = format!("the server {address} is not the primary yet, or not any more; try again");
             return Err(Error::new(ErrorKind::Unavailable, message));
@@ -282,9 +278,10 @@ impl Connection {
     }
 
     /// What each new connection needs before the first request.
-    async fn set_up(&self, wire: &Wire, former: &[Number]) -> RedisResult<(Number, String)> {
+    async fn set_up(&self, address: &Address, wire: &Wire, former: &[Number]) -> Result<(Number, String)> {
+        let failed = |error| of_connecting(address, error);
         let mut connection = wire.connection.clone();
-        let (id, info): (i64, String) = redis::pipe()
+        let told = redis::pipe()
             .cmd("CLIENT")
             .arg("SETNAME")
             .arg(format!("oarlock:{}", self.client.id))
@@ -293,15 +290,17 @@ impl Connection {
             .arg("ID")
             .cmd("INFO")
             .query_async(&mut connection)
-            .await?;
+            .await;
+        let (id, info): (i64, String) = told.map_err(failed)?;
         let value = |name| field(&info, name).unwrap_or_default().to_owned();
         let number = Number { run: value("run_id"), history: value("master_replid"), id };
         // With a number that nobody has, so that a missing right shows now and not in trouble.
         let same_run = former.iter().filter(|former| former.run == number.run).map(|number| number.id);
         for id in same_run.chain([i64::MAX]) {
-            redis::cmd("CLIENT").arg("KILL").arg("ID").arg(id).exec_async(&mut connection).await?;
+            let closed = redis::cmd("CLIENT").arg("KILL").arg("ID").arg(id).exec_async(&mut connection).await;
+            closed.map_err(|error| of_closing(address, error))?;
         }
-        connection.subscribe(self.client.own_key(None)).await?;
+        connection.subscribe(self.client.own_key(None)).await.map_err(failed)?;
         Ok((number, info))
     }
 

@@ -142,6 +142,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_server_without_resp3_is_not_called_old() {
+        // As old servers, proxies and look-alikes answer the whole greeting.
+        for unknown in [
+            "-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n",
+            "-ERR unknown command 'hello'\r\n",
+            "-NOPROTO unsupported protocol version\r\n",
+        ] {
+            let said = said_of([unknown; 9].concat().leak()).await;
+            assert!(said.contains("does not speak RESP3") && said.contains("may be a proxy"), "{said}");
+        }
+    }
+
+    #[tokio::test]
     async fn another_service_and_a_missing_password_are_told_from_a_server_that_is_away() {
         for other in ["HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", "\0\0\0\0", ""] {
             let said = said_of(other).await;

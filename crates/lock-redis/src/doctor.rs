@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use futures_util::future::join_all;
-use lock_core::{Finding, Result, warn_of};
+use lock_core::{ErrorKind, Finding, Result, warn_of};
 
 use crate::RedisLock;
 use crate::answers::read;
@@ -11,7 +11,8 @@ use crate::connection::{Connection, field};
 use crate::error;
 
 impl RedisLock {
-    /// Refuses what is too old, and logs what is found. In a cluster, it is enough that one node can be asked.
+    /// Refuses what is too old or no Redis, and logs what is found. In a cluster, it is enough that one node can be
+    /// asked.
     pub(crate) async fn check(&self) -> Result<()> {
         let servers = self.servers.all().await?;
         let infos = join_all(servers.iter().map(|server| server.info())).await;
@@ -22,6 +23,7 @@ impl RedisLock {
             if too_old(&info) {
                 return Err(error::too_old(&server.target));
             }
+            serves_undeclared(server).await?;
             warn_of(&findings(&info, self.client.replicas), &server.target);
         }
         Ok(())
@@ -57,6 +59,18 @@ impl RedisLock {
             all.extend(found);
         }
         Ok(all)
+    }
+}
+
+/// A script that serves a line looks at the keys of clients that it was not called with. A look-alike that forbids that
+/// is known now, and not when a lock is first contended.
+async fn serves_undeclared(server: &Connection) -> Result<()> {
+    let mut probe = redis::cmd("EVAL");
+    probe.arg("return redis.call('EXISTS', 'oarlock-client:' .. ARGV[1])").arg(0).arg("nobody");
+    match server.ask(&probe).await {
+        Err(error) if matches!(error.kind(), ErrorKind::Refused | ErrorKind::Unsupported) => Err(error),
+        // In a cluster, the key is on one node alone. And what cannot be asked now shows at the first lock.
+        _ => Ok(()),
     }
 }
 

@@ -64,6 +64,11 @@ pub(crate) fn of_request(error: RedisError) -> Error {
         }
         Some("ASK" | "TRYAGAIN") => (Unavailable, "the lock's slot is being moved to another node; try again"),
         Some("LOADING" | "BUSY" | "MASTERDOWN") => (Unavailable, "the server is busy or not ready; try again"),
+        Some(_) if says_undeclared(&error) => (
+            ErrorKind::Unsupported,
+            "the server lets scripts use the keys alone that they were called with, as Dragonfly does; start it with \
+             --default_lua_flags=allow-undeclared-keys, or use Redis or Valkey",
+        ),
         Some("MOVED" | "CROSSSLOT") => {
             (ErrorKind::Unsupported, "the server is a node of a cluster; use a URL that begins with redis+cluster")
         }
@@ -74,10 +79,38 @@ pub(crate) fn of_request(error: RedisError) -> Error {
     Error::new(kind, wrong).with_source(error)
 }
 
+fn says_undeclared(error: &RedisError) -> bool {
+    error.detail().is_some_and(|detail| detail.contains("undeclared key"))
+}
+
+/// What does not know `HELLO`, or not this version of it: look-alikes say it in words of their own.
+fn is_without_resp3(error: &RedisError) -> bool {
+    let detail = error.detail().unwrap_or_default().to_lowercase();
+    error.kind() == redis::ErrorKind::RESP3NotSupported
+        || code(error) == Some("NOPROTO")
+        || detail.contains("unknown command") && detail.contains("hello")
+}
+
+/// The error of connecting where the server does not close a connection that was given up.
+pub(crate) fn of_closing(server: &Address, error: RedisError) -> Error {
+    if code(&error).is_none() {
+        return of_connecting(server, error);
+    }
+    let wrong = format!(
+        "the server {server} refuses CLIENT KILL ID, by which a new connection ends the one before it, so that nothing \
+         sent over that is done later: give the user +client|kill; a service that lets nobody do it keeps no such locks"
+    );
+    Error::new(ErrorKind::Refused, wrong).with_source(error)
+}
+
 /// The error of connecting: nothing was asked yet, so nothing can be unknown.
 pub(crate) fn of_connecting(server: &Address, error: RedisError) -> Error {
-    if error.kind() == redis::ErrorKind::RESP3NotSupported {
-        return too_old(server).with_source(error);
+    if is_without_resp3(&error) {
+        let wrong = format!(
+            "the server {server} does not speak RESP3, as Redis and Valkey do: it may be a proxy, a look-alike, or older \
+             than Redis 6.2; name the server itself"
+        );
+        return Error::new(ErrorKind::Unsupported, wrong).with_source(error);
     }
     if error.kind() == redis::ErrorKind::AuthenticationFailed {
         let wrong = format!("the server {server}: wrong user or password, or none given; check the URL");
@@ -102,7 +135,7 @@ pub(crate) fn of_login(server: &Address, has_password: bool, error: RedisError) 
             format!("the server {server} wants a password and none was given; put it into the URL or the config");
         return Error::new(ErrorKind::Refused, wrong).with_source(error);
     }
-    let is_told = is_refused || code(&error).is_some() || error.kind() == redis::ErrorKind::RESP3NotSupported;
+    let is_told = is_refused || code(&error).is_some() || is_without_resp3(&error);
     if is_told || io_error(&error).and_then(tls::explain).is_some() {
         return of_connecting(server, error);
     }

@@ -5,6 +5,7 @@ mod cluster;
 mod common;
 mod faults;
 mod interop;
+mod look_alikes;
 mod memory_and_clock;
 mod replicas;
 mod rights;

@@ -79,6 +79,19 @@ async fn who_may_not_is_told() {
     }
 }
 
+/// Who may not end a connection, as with some services, is told at connecting what is missing and what for.
+#[tokio::test]
+async fn who_may_end_no_connection_is_told() {
+    let server = RedisServer::start();
+    allow(server.address(), &["-client|kill"]).await;
+    let error = connect(&format!("redis://locks:s3cr3t@{}", server.address())).await.map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error:?}");
+    assert!(
+        error.to_string().contains("refuses CLIENT KILL ID") && error.to_string().contains("+client|kill"),
+        "{error}"
+    );
+}
+
 /// A login that is taken back while locks are in use: each request is told so, and asks once, and nothing asks without
 /// end.
 #[tokio::test]
