@@ -42,6 +42,7 @@ mod scripts;
 mod sentinel;
 mod servers;
 mod slots;
+mod status;
 mod times;
 mod tls;
 
@@ -57,16 +58,15 @@ use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, InLine, Instant, ListQuery,
     LockName, LockStatus, News, Notice, OwnerId, Page, Renewal, Result, Scope, StoreToken, Unlocked,
 };
-use redis::Value;
 use tokio::sync::watch;
 
-use answers::{Acquired, ENDLESS, holder, left, nonsense, read, waiter};
-use connection::{Again, Client, Connection, Link};
+use answers::{Acquired, ENDLESS, left, nonsense, read};
+use connection::{Again, Client, Link};
 pub use factory::RedisFactory;
 use keys::{Keys, LockKeys};
 pub use options::RedisOptions;
 
-use scripts::{ACQUIRE, INSPECT, RAISE, RELEASE, RENEW};
+use scripts::{ACQUIRE, RAISE, RELEASE, RENEW};
 use servers::Servers;
 
 /// For how long a client counts as living that was not heard of.
@@ -187,62 +187,6 @@ impl RedisLock {
         };
         Ok(claims.iter().zip(held).map(renewal).collect())
     }
-
-    async fn status(&self, names: Vec<LockName>) -> Result<Vec<LockStatus>> {
-        let mut statuses = Vec::with_capacity(names.len());
-        for group in together(&names, |name| self.keys.of(name).slot) {
-            let names: Vec<_> = group.into_iter().map(|at| &names[at]).collect();
-            let keys: Vec<_> = names.iter().map(|name| self.keys.of(name)).collect();
-            let all: Vec<_> = keys.iter().flat_map(|keys| [keys.lock.as_str(), &keys.grant, &keys.line]).collect();
-            let answer = self.servers.run(&INSPECT, &all, &[], Again::Yes).await?;
-            let mut answers: Vec<Value> = read(answer.value)?;
-            if answers.len() != names.len() + 1 {
-                return Err(nonsense());
-            }
-            let now = read(answers.remove(0))?;
-            for (name, answer) in names.iter().zip(answers) {
-                let (owner, remaining, grant, places): (String, i64, String, Vec<String>) = read(answer)?;
-                statuses.push(LockStatus::new(
-                    (*name).clone(),
-                    holder(&owner, remaining, &grant, now)?,
-                    places.iter().map(|place| waiter(place)).collect::<Result<Vec<_>>>()?,
-                ));
-            }
-        }
-        statuses.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(statuses)
-    }
-
-    /// The names of all locks in the list, sorted.
-    async fn names(&self, query: &ListQuery) -> Result<Vec<LockName>> {
-        let pattern = self.keys.pattern(&query.prefix);
-        let mut names = Vec::new();
-        for server in self.servers.all().await? {
-            // Who leaves a line while we look has its lock, which is found after it.
-            names.extend(self.scan(&server, keys::LINES, "zset").await?);
-            names.extend(self.scan(&server, &pattern, "string").await?);
-        }
-        names.retain(|name| query.selects(name));
-        names.sort_unstable();
-        // A scan may find a key twice.
-        names.dedup();
-        Ok(names)
-    }
-
-    async fn scan(&self, server: &Connection, pattern: &str, kind: &str) -> Result<Vec<LockName>> {
-        let (mut cursor, mut names) = ("0".to_owned(), Vec::new());
-        loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(&cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1000).arg("TYPE").arg(kind);
-            let (next, found): (String, Vec<Vec<u8>>) = read(server.ask(&scan).await?)?;
-            // What is no text was written by somebody else, and is no lock.
-            names.extend(found.into_iter().filter_map(|key| self.keys.name(&String::from_utf8(key).ok()?)));
-            if next == "0" {
-                return Ok(names);
-            }
-            cursor = next;
-        }
-    }
 }
 
 #[async_trait]
@@ -329,13 +273,13 @@ impl DistributedLock for RedisLock {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockStatus> {
-        self.status(vec![name.clone()]).await?.pop().ok_or_else(nonsense)
+        self.statuses(vec![name.clone()]).await?.pop().ok_or_else(nonsense)
     }
 
     async fn list(&self, query: &ListQuery) -> Result<Page> {
         let mut names = self.names(query).await?;
         let next = query.cut(&mut names, |name| name);
-        let mut locks = self.status(names).await?;
+        let mut locks = self.statuses(names).await?;
         // Released since it was found.
         locks.retain(|lock| lock.holder().is_some() || !lock.waiters.is_empty());
         Ok(Page::new(locks, next))
@@ -343,7 +287,7 @@ impl DistributedLock for RedisLock {
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
         // By owner, so that whoever is named in the answer is the one who lost it, and not the next.
-        while let Some(holder) = self.inspect(name).await?.into_holder() {
+        while let Some(holder) = self.holder_of(name).await? {
             if self.release(&self.keys.of(name), holder.owner.as_str(), "").await? == Unlocked::Released {
                 return Ok(Some(holder));
             }

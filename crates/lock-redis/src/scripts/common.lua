@@ -46,6 +46,7 @@ end
 -- Gives a lock that nobody has any more to the first in line whose client lives: it was heard of in the last seconds, and
 -- listens. The others lose their place. Answers the owner who has it now, or nil, and the lock is free.
 local function serve(lock, grant, line)
+  local gone
   while true do
     local first = redis.call('ZPOPMIN', line)[1]
     if not first then
@@ -53,14 +54,19 @@ local function serve(lock, grant, line)
       return nil
     end
     local client, lease, owner = string.match(first, '^(%S+) (%d+) (.*)$')
-    if client and redis.call('EXISTS', 'oarlock-client:' .. client) == 1 then
-      local at = now()
-      local token = give(lock, grant, owner, lease, at)
-      -- In a cluster, the client's key has the slot behind its name, and its channel has not.
-      local channel = 'oarlock-client:' .. string.match(client, '^[^{]*')
-      if redis.call('PUBLISH', channel, token .. ' ' .. at .. ' ' .. owner) > 0 then
-        return owner
+    -- Of one client that died, thousands may stand in line.
+    if client and not (gone and gone[client]) then
+      if redis.call('EXISTS', 'oarlock-client:' .. client) == 1 then
+        local at = now()
+        local token = give(lock, grant, owner, lease, at)
+        -- In a cluster, the client's key has the slot behind its name, and its channel has not.
+        local channel = 'oarlock-client:' .. string.match(client, '^[^{]*')
+        if redis.call('PUBLISH', channel, token .. ' ' .. at .. ' ' .. owner) > 0 then
+          return owner
+        end
       end
+      gone = gone or {}
+      gone[client] = true
     end
   end
 end

@@ -1,22 +1,27 @@
--- Who holds each lock, and who waits.
--- Keys: lock, grant, line of each.
--- Answer: server's time in us; then for each {holder or '', remaining ms, its grant or '', places in line of living clients}.
+-- Who holds each lock, and some of those who wait.
+-- Keys: lock, grant, line of each. Arguments: from which place in line on, and how many places; none: no line is read.
+-- Answer: server's time in us; then for each {holder or '', remaining ms, its grant or '', those places whose clients
+-- live, how many places were read}.
 
 local time = redis.call('TIME')
 local answer = {string.format('%.0f', time[1] * 1000000 + time[2])}
+local from, count = tonumber(ARGV[1]), tonumber(ARGV[2])
 local lives = {}
 for at = 1, #KEYS, 3 do
-  local waiting = {}
-  for _, place in ipairs(redis.call('ZRANGE', KEYS[at + 2], 0, -1)) do
-    local client = string.match(place, '^%S+') or ''
-    if lives[client] == nil then
-      lives[client] = redis.call('EXISTS', 'oarlock-client:' .. client) == 1
-    end
-    if lives[client] then
-      table.insert(waiting, place)
+  local waiting, read = {}, 0
+  if count > 0 then
+    for _, place in ipairs(redis.call('ZRANGE', KEYS[at + 2], from, from + count - 1)) do
+      local client = string.match(place, '^%S+') or ''
+      if lives[client] == nil then
+        lives[client] = redis.call('EXISTS', 'oarlock-client:' .. client) == 1
+      end
+      if lives[client] then
+        table.insert(waiting, place)
+      end
+      read = read + 1
     end
   end
   local holder = redis.call('GET', KEYS[at]) or ''
-  table.insert(answer, {holder, redis.call('PTTL', KEYS[at]), redis.call('GET', KEYS[at + 1]) or '', waiting})
+  table.insert(answer, {holder, redis.call('PTTL', KEYS[at]), redis.call('GET', KEYS[at + 1]) or '', waiting, read})
 end
 return answer

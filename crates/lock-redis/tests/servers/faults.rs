@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{BOUND, LONG, claim, holder, in_background, in_line, raw, soon, until};
-use lock_core::{Config, DistributedLock, ErrorKind, Locks, Registry, Renewal, Unlocked};
+use lock_core::{Config, DistributedLock, ErrorKind, LockName, Locks, Registry, Renewal, Unlocked};
 use lock_redis::{RedisFactory, RedisLock, RedisOptions};
 use test_servers::{Proxy, RedisServer};
 
@@ -260,6 +260,33 @@ async fn waiting_costs_little() {
     let all = commands(&server).await - before;
     assert!(all < 3 * WAITERS, "{all} requests for {WAITERS} acquisitions");
     assert_eq!(proxy.connections(), 2);
+}
+
+/// A line of thousands is read some places at a time, so that the server does other things between; and whoever asks for
+/// the holder alone reads none of it.
+#[tokio::test]
+async fn a_long_line_is_read_in_parts() {
+    const WAITERS: usize = 10_000;
+    const AT_ONCE: u64 = 1000;
+    let server = RedisServer::start();
+    let lock = RedisLock::connect(&server.url(), "oarlock").await.unwrap();
+    let places = "for place = 1, ARGV[1] do redis.call('ZADD', KEYS[1], place, 'alive 300000 owner ' .. place) end";
+    let line = "oarlock-line-of:{oarlock:x}";
+    raw::<()>(server.address(), &["SET", "oarlock-client:alive", ""]).await;
+    raw::<()>(server.address(), &["EVAL", places, "1", line, &WAITERS.to_string()]).await;
+    raw::<()>(server.address(), &["SET", "oarlock:x", "holder"]).await;
+    let before = commands(&server).await;
+    let waiters = lock.inspect(&LockName::new("x").unwrap()).await.unwrap().waiters;
+    let all = (1..=WAITERS).map(|place| format!("owner {place}"));
+    assert!(waiters.iter().map(|waiter| waiter.owner.as_str().to_owned()).eq(all));
+    assert!(commands(&server).await - before >= WAITERS as u64 / AT_ONCE);
+    let reads = async || {
+        let stats: String = raw(server.address(), &["INFO", "commandstats"]).await;
+        stats.lines().find(|line| line.starts_with("cmdstat_zrange:")).map(str::to_owned)
+    };
+    let before = reads().await;
+    assert_eq!(lock.evict(&LockName::new("x").unwrap()).await.unwrap().unwrap().owner.as_str(), "holder");
+    assert_eq!(reads().await, before);
 }
 
 /// Without anybody else, a lock and its release are two requests.

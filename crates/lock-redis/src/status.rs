@@ -1,0 +1,102 @@
+//! Who holds locks, who waits for them, and which there are. A line may be long, and while a script reads one the server
+//! does nothing else: so it is read some places at a time.
+
+use lock_core::{Holder, ListQuery, LockName, LockStatus, Result};
+use redis::Value;
+
+use crate::answers::{holder, nonsense, read, waiter};
+use crate::connection::{Again, Connection};
+use crate::keys::LINES;
+use crate::scripts::INSPECT;
+use crate::{RedisLock, together};
+
+/// So many places in line one script reads.
+const PLACES: usize = 1000;
+
+/// A lock, and how many places of its line were read.
+type Seen = (LockStatus, usize);
+
+impl RedisLock {
+    pub(crate) async fn statuses(&self, names: Vec<LockName>) -> Result<Vec<LockStatus>> {
+        let mut statuses = Vec::with_capacity(names.len());
+        for group in together(&names, |name| self.keys.of(name).slot) {
+            let names: Vec<_> = group.into_iter().map(|at| &names[at]).collect();
+            let count = PLACES / names.len();
+            for (mut status, mut read) in self.look_at_places(&names, 0, count).await? {
+                let mut asked = count;
+                // Who leaves meanwhile has the others move up, so that one may be missed; the next look has it.
+                while read == asked {
+                    asked += PLACES;
+                    let (rest, more) =
+                        self.look_at_places(&[&status.name], read, PLACES).await?.pop().ok_or_else(nonsense)?;
+                    status.waiters.extend(rest.waiters);
+                    read += more;
+                }
+                statuses.push(status);
+            }
+        }
+        statuses.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(statuses)
+    }
+
+    /// Who holds the lock, whatever the length of its line.
+    pub(crate) async fn holder_of(&self, name: &LockName) -> Result<Option<Holder>> {
+        let seen = self.look_at_places(&[name], 0, 0).await?.pop();
+        Ok(seen.ok_or_else(nonsense)?.0.into_holder())
+    }
+
+    /// Locks in one slot, each with so many places from this one on.
+    async fn look_at_places(&self, names: &[&LockName], from: usize, count: usize) -> Result<Vec<Seen>> {
+        let keys: Vec<_> = names.iter().map(|name| self.keys.of(name)).collect();
+        let keys: Vec<_> = keys.iter().flat_map(|keys| [keys.lock.as_str(), &keys.grant, &keys.line]).collect();
+        let numbers = [from, count].map(|number| number.to_string());
+        let arguments = numbers.each_ref().map(|number| number.as_bytes());
+        let answer = self.servers.run(&INSPECT, &keys, &arguments, Again::Yes).await?;
+        let mut answers: Vec<Value> = read(answer.value)?;
+        if answers.len() != names.len() + 1 {
+            return Err(nonsense());
+        }
+        let now = read(answers.remove(0))?;
+        let seen = names.iter().zip(answers).map(|(name, answer)| {
+            let (owner, remaining, grant, places, seen): (String, i64, String, Vec<String>, usize) = read(answer)?;
+            // No more than was asked for, so that the reading ends.
+            if seen > count {
+                return Err(nonsense());
+            }
+            let waiters = places.iter().map(|place| waiter(place)).collect::<Result<Vec<_>>>()?;
+            Ok((LockStatus::new((*name).clone(), holder(&owner, remaining, &grant, now)?, waiters), seen))
+        });
+        seen.collect()
+    }
+
+    /// The names of all locks in the list, sorted.
+    pub(crate) async fn names(&self, query: &ListQuery) -> Result<Vec<LockName>> {
+        let pattern = self.keys.pattern(&query.prefix);
+        let mut names = Vec::new();
+        for server in self.servers.all().await? {
+            // Who leaves a line while we look has its lock, which is found after it.
+            names.extend(self.scan(&server, LINES, "zset").await?);
+            names.extend(self.scan(&server, &pattern, "string").await?);
+        }
+        names.retain(|name| query.selects(name));
+        names.sort_unstable();
+        // A scan may find a key twice.
+        names.dedup();
+        Ok(names)
+    }
+
+    async fn scan(&self, server: &Connection, pattern: &str, kind: &str) -> Result<Vec<LockName>> {
+        let (mut cursor, mut names) = ("0".to_owned(), Vec::new());
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(&cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1000).arg("TYPE").arg(kind);
+            let (next, found): (String, Vec<Vec<u8>>) = read(server.ask(&scan).await?)?;
+            // What is no text was written by somebody else, and is no lock.
+            names.extend(found.into_iter().filter_map(|key| self.keys.name(&String::from_utf8(key).ok()?)));
+            if next == "0" {
+                return Ok(names);
+            }
+            cursor = next;
+        }
+    }
+}
