@@ -36,9 +36,9 @@ pub struct Row {
     pub longest_ms: f64,
 }
 
-/// All of them in turns, each on a server that saves what it grants before it answers.
+/// All of them in turns, each on a server that saves what it grants before it answers, and on a Redis that does not.
 pub fn every_lock(folder: &Path, rounds: usize, during: Duration) -> Vec<Row> {
-    let redis = RedisServer::start_durable();
+    let (redis, forgetful) = (RedisServer::start_durable(), RedisServer::start());
     let zookeeper = ZookeeperServers::start_durable();
     let (etcd, service) = (EtcdCluster::start_durable(), EtcdCluster::start_durable());
     let (postgres, mariadb) = (PostgresServer::start_durable(&[]), MariaDbServer::start_durable());
@@ -50,6 +50,9 @@ pub fn every_lock(folder: &Path, rounds: usize, during: Duration) -> Vec<Row> {
         ("Redis", "Oarlock", "redis", redis.url()),
         ("Redis", "`rslock`", RSLOCK, redis.url()),
         ("Redis", "`distributed-lock`, asked each 10 ms", POLLED, redis.url()),
+        ("Redis, nothing saved", "Oarlock", "redis", forgetful.url()),
+        ("Redis, nothing saved", "`rslock`", RSLOCK, forgetful.url()),
+        ("Redis, nothing saved", "`distributed-lock`, asked each 10 ms", POLLED, forgetful.url()),
         ("ZooKeeper", "Oarlock", "zookeeper", zookeeper.url()),
         ("ZooKeeper", "`zookeeper-client`'s recipe", RECIPE, ensemble.clone()),
         ("ZooKeeper", "Curator", CURATOR, ensemble),

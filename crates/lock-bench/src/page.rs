@@ -26,7 +26,7 @@ const ROWS: &str = "
 
 Medians, measured in turns. *Alone*: lock and unlock, one process. *Hand-offs*: 8 processes want one lock and do nothing with it; from a release to the return of the
 next acquisition that was waiting already. *Turns*: 8 processes that hold the lock for 2 ms and do without for 2 ms; their fairness is Jain's index, 1 at best. The servers save what they
-grant before they answer; `flock`, SQLite and PostgreSQL's advisory locks do not.
+grant before they answer, but for Redis where it says so; `flock`, SQLite and PostgreSQL's advisory locks do not.
 
 | store | lock | alone | hand-offs/s | p50 | p99 | turns/s | fairness | longest wait |
 | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |

@@ -1,5 +1,6 @@
-//! Redis: without contention a lock's two scripts against a bare `SET NX PX` and a compare-and-delete script by the
-//! same client crate, on the same server; and eight processes against a baton, `rslock` and `flock`.
+//! Redis: a lock without contention against a bare `SET NX PX` and a compare-and-delete script by the same client crate,
+//! on the same server, and against `rslock`; and eight processes against a baton, `rslock` and `flock`. The servers save
+//! nothing, where a lock costs most beside the bare pair, and one saves each write.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use lock_core::{Claim, DistributedLock, LockName, OwnerId};
 use lock_redis::RedisLock;
 use redis::Script;
 use redis::aio::MultiplexedConnection;
+use rslock::LockManager;
 use test_servers::{Disk, RedisServer};
 
 use crate::contended::{self, Load};
@@ -17,13 +19,27 @@ use crate::{Figure, PAUSE};
 
 const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
-/// One task, the median cycle per bare one; and 64 tasks on 64 names, in cycles per bare one.
-pub async fn uncontended(rounds: usize, each: Duration) -> [Figure; 2] {
-    let server = RedisServer::start();
+/// One task, the median cycle per bare one; and 64 tasks on 64 names, in cycles per bare one and per one of `rslock`. And
+/// the first two where each write is saved.
+pub async fn uncontended(rounds: usize, each: Duration) -> [Figure; 5] {
+    let [times, rates, rslocks] = beside_bare(&RedisServer::start(), rounds, each).await;
+    let [saved_times, saved_rates, _] = beside_bare(&RedisServer::start_durable(), rounds, each).await;
+    [
+        Figure::at_most("redis: lock + unlock, median time / bare pair", times, 1.15),
+        Figure::at_least("redis: 64 tasks on 64 names, rate / bare pair", rates, 0.65),
+        Figure::at_least("redis: 64 tasks on 64 names, rate / rslock", rslocks, 1.0),
+        Figure::at_most("redis: each write saved, lock + unlock, median time / bare pair", saved_times, 1.15),
+        Figure::at_least("redis: each write saved, 64 tasks on 64 names, rate / bare pair", saved_rates, 0.65),
+    ]
+}
+
+/// The times and the rates per bare ones, and the rates per those of `rslock`.
+async fn beside_bare(server: &RedisServer, rounds: usize, each: Duration) -> [Vec<f64>; 3] {
     let lock = Arc::new(RedisLock::connect(&server.url(), "bench").await.expect("a server"));
     let bare = bare_connection(&server.url()).await;
+    let manager = LockManager::new(vec![server.url()]);
     let release = Arc::new(Script::new(RELEASE));
-    let (mut times, mut rates) = (Vec::new(), Vec::new());
+    let (mut times, mut rates, mut rslocks) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         for tasks in [1, 64] {
             let (bare, release, lock) = (bare.clone(), Arc::clone(&release), Arc::clone(&lock));
@@ -32,14 +48,17 @@ pub async fn uncontended(rounds: usize, each: Duration) -> [Figure; 2] {
             println!("    redis, {tasks} tasks: {:.0} cycles/s, bare pair {:.0} cycles/s", ours.rate, base.rate);
             match tasks {
                 1 => times.push(ours.at(0.5).as_secs_f64() / base.at(0.5).as_secs_f64()),
-                _ => rates.push(ours.rate / base.rate),
+                _ => {
+                    let manager = manager.clone();
+                    let rslock = run(tasks, each, move |task| rslock_cycle(manager.clone(), task)).await;
+                    println!("    rslock: {:.0} cycles/s", rslock.rate);
+                    rates.push(ours.rate / base.rate);
+                    rslocks.push(ours.rate / rslock.rate);
+                }
             }
         }
     }
-    [
-        Figure::at_most("redis: lock + unlock, median time / bare pair", times, 1.25),
-        Figure::at_least("redis: 64 tasks on 64 names, rate / bare pair", rates, 0.55),
-    ]
+    [times, rates, rslocks]
 }
 
 /// 8 processes on one name, with sections of nothing, and with holds and pauses of 2 ms.
@@ -74,13 +93,13 @@ pub async fn contended(rounds: usize, during: Duration) -> [Figure; 6] {
     ]
 }
 
-/// How many scripts the server has run.
+/// How many scripts the server has run, and flights of plain commands.
 pub(crate) async fn requests(url: &str) -> f64 {
     let mut bare = bare_connection(url).await;
     let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut bare).await.expect("a server");
-    let scripts =
-        stats.lines().filter_map(|line| line.strip_prefix("cmdstat_eval")?.split_once("calls=")?.1.split(',').next());
-    scripts.map(|calls| calls.parse::<f64>().expect("a number")).sum()
+    let ours = |line: &&str| line.starts_with("cmdstat_eval") || line.starts_with("cmdstat_incr:");
+    let calls = stats.lines().filter(ours).filter_map(|line| line.split_once("calls=")?.1.split(',').next());
+    calls.map(|calls| calls.parse::<f64>().expect("a number")).sum()
 }
 
 async fn our_cycle(lock: Arc<RedisLock>, task: usize) -> Instant {
@@ -88,6 +107,13 @@ async fn our_cycle(lock: Arc<RedisLock>, task: usize) -> Instant {
     let claim = Claim::new(name, OwnerId::from_store(&format!("bench@host:1#{task}")), LEASE);
     lock.lock(&claim).await.expect("free");
     lock.unlock(&claim).await.expect("held");
+    Instant::now()
+}
+
+async fn rslock_cycle(manager: LockManager, task: usize) -> Instant {
+    let name = format!("rslock:{task}");
+    let guard = manager.acquire(name.as_str(), LEASE).await.expect("free");
+    guard.release().await;
     Instant::now()
 }
 
