@@ -11,15 +11,19 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lock_core::{Clock, Error, ErrorKind, Instant, News, Result, Waiters};
-use redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisConnectionInfo, RedisError, ServerErrorKind, Value};
+use redis::{
+    AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, RedisConnectionInfo, RedisError, ServerErrorKind, Value,
+};
 use tokio::sync::watch;
 
 use crate::address::Address;
 use crate::answers::Grants;
 use crate::dial::{Dialer, Wire};
 use crate::error::{Blame, blame, is_answered, of_closing, of_connecting, of_request};
+use crate::free::{Contended, Drawn};
 use crate::keys::LockKeys;
 use crate::life::Life;
+use crate::records::Records;
 use crate::replicas::Replicas;
 use crate::scripts::Script;
 use crate::sentinel::Sentinels;
@@ -42,6 +46,8 @@ pub(crate) struct Client {
     pub(crate) waiters: Arc<Waiters<Arc<LockKeys>>>,
     pub(crate) life: Life,
     pub(crate) times: Times,
+    pub(crate) contended: Contended,
+    pub(crate) records: Records,
     /// So many replicas must have a grant.
     pub(crate) replicas: usize,
     /// A server may have lost what it kept.
@@ -123,6 +129,8 @@ struct Number {
 
 pub(crate) struct Link {
     wire: Wire,
+    /// What scripts drew over it.
+    pub(crate) drawn: Drawn,
     number: Number,
     replicas: Option<Arc<Replicas>>,
     /// To those who tell of a fail-over.
@@ -193,6 +201,11 @@ impl Connection {
         Ok(self.link().await?.info.clone())
     }
 
+    /// The connection, if there is one.
+    pub(crate) fn ready(&self) -> Option<Arc<Link>> {
+        self.present().ok().flatten()
+    }
+
     async fn send(&self, command: &Cmd, again: Again, unsure: &mut bool) -> Result<Answer, Failure> {
         let (mut tried, mut lost) = (false, None);
         loop {
@@ -205,7 +218,7 @@ impl Connection {
             let sent = self.client.clock.now();
             match link.ask(command).await {
                 Ok(value) => return Ok(Answer { sent, value, link }),
-                Err(error) if again == Again::Yes && link.broken.load(Ordering::SeqCst) && !tried => {
+                Err(error) if again == Again::Yes && link.is_broken() && !tried => {
                     *unsure |= !is_answered(&error);
                     (tried, lost) = (true, Some(error));
                 }
@@ -274,7 +287,16 @@ impl Connection {
             tracing::warn!(server = %address, "the server was restarted or is another one; what it did not save is lost");
             client.doubts.send_replace(());
         }
-        Ok(Link { wire, number, replicas, _sentinels: sentinels, broken, unanswered: AtomicU32::new(0), info })
+        Ok(Link {
+            wire,
+            drawn: Drawn::default(),
+            number,
+            replicas,
+            _sentinels: sentinels,
+            broken,
+            unanswered: AtomicU32::new(0),
+            info,
+        })
     }
 
     /// What each new connection needs before the first request.
@@ -368,12 +390,28 @@ impl Link {
 
     async fn ask(&self, cmd: &Cmd) -> Result<Value, RedisError> {
         let answer = self.wire.connection.clone().send_packed_command(cmd).await.and_then(Value::extract_error);
-        match answer.as_ref().map_or_else(blame, |_| Blame::Fine) {
+        self.judge(answer.as_ref().err());
+        answer
+    }
+
+    /// Sends several commands in one flight, whose answers may be errors.
+    pub(crate) async fn ask_all(&self, commands: &Pipeline) -> Result<Vec<Value>, RedisError> {
+        let answers = self.wire.connection.clone().send_packed_commands(commands, 0, commands.len()).await;
+        self.judge(answers.as_ref().err());
+        answers
+    }
+
+    fn judge(&self, error: Option<&RedisError>) {
+        match error.map_or(Blame::Fine, blame) {
             Blame::Fine => self.unanswered.store(0, Ordering::SeqCst),
             Blame::Slow if self.unanswered.fetch_add(1, Ordering::SeqCst) + 1 < PATIENCE => {}
             Blame::Slow | Blame::Broken => self.broken.store(true, Ordering::SeqCst),
         }
-        answer
+    }
+
+    /// Is it of no use any more?
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::SeqCst)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Which keys a lock has.
 
+use std::borrow::Cow;
+
 use lock_core::{LockName, Result, check_prefix};
 
 use super::slots::{number_in, slot, tag};
@@ -9,6 +11,9 @@ const OURS: &str = "oarlock-";
 
 /// What stands before a lock's key that would begin so itself, which without a prefix its name may.
 const ESCAPE: &str = "oarlock-lock:";
+
+/// The last token of all locks; in a cluster, of those in one slot.
+const TOKENS: &str = "oarlock-tokens";
 
 /// The pattern of the keys of all lines.
 pub(crate) const LINES: &str = "oarlock-line*";
@@ -26,10 +31,12 @@ pub(crate) struct Keys {
 pub(crate) struct LockKeys {
     /// The owner, as any client of Redis writes it.
     pub(crate) lock: String,
-    /// The token and the start of the last grant.
+    /// The token and the start of its grant.
     pub(crate) grant: String,
     /// Who waits.
     pub(crate) line: String,
+    /// The last token of this and other locks.
+    pub(crate) tokens: Cow<'static, str>,
     /// Where they are, in a cluster.
     pub(crate) slot: Option<u16>,
 }
@@ -50,7 +57,8 @@ impl Keys {
             None => format!("{OURS}{kind}-of:{{{lock}}}"),
         };
         let slot = self.cluster.then(|| slot(&lock));
-        LockKeys { grant: companion("grant"), line: companion("line"), slot, lock }
+        let tokens = slot.map_or(TOKENS.into(), |slot| format!("{TOKENS}:{{{}}}", number_in(slot)).into());
+        LockKeys { grant: companion("grant"), line: companion("line"), tokens, slot, lock }
     }
 
     /// The name of the lock that has this key, or whose line it is.
@@ -111,7 +119,9 @@ mod tests {
         let names = ["a", "{a}", "{}", "{}a", "a}", "}a{", "{a"];
         for name in names {
             let keys = keys("", name);
-            assert!([&keys.grant, &keys.line].iter().all(|key| Some(slot(key)) == keys.slot), "{keys:?}");
+            let others = [keys.grant.as_str(), &keys.line, &keys.tokens];
+            assert!(others.iter().all(|key| Some(slot(key)) == keys.slot), "{keys:?}");
+            assert_eq!(Keys::new("", false).unwrap().name(&keys.tokens), None);
         }
         let mut all: Vec<_> = names.iter().map(|name| keys("", name)).flat_map(|k| [k.lock, k.grant, k.line]).collect();
         all.sort();

@@ -31,12 +31,14 @@ mod dial;
 mod doctor;
 mod error;
 mod factory;
+mod free;
 mod keys;
 mod life;
 mod look;
 mod options;
 #[cfg(test)]
 mod properties;
+mod records;
 mod replicas;
 mod scripts;
 mod sentinel;
@@ -63,8 +65,10 @@ use tokio::sync::watch;
 use answers::{Acquired, ENDLESS, left, nonsense, read};
 use connection::{Again, Client, Link};
 pub use factory::RedisFactory;
+use free::Before;
 use keys::{Keys, LockKeys};
 pub use options::RedisOptions;
+use records::Unwritten;
 
 use scripts::{ACQUIRE, RAISE, RELEASE, RENEW};
 use servers::Servers;
@@ -111,17 +115,22 @@ impl RedisLock {
         RedisOptions::new(url)?.prefix(prefix).connect().await
     }
 
-    /// With a place, it is in line if it is not granted; perhaps it was before.
+    /// By a script. With a place, it is in line if it is not granted.
     async fn acquire(
         &self,
         claim: &Claim,
         keys: &LockKeys,
         place: Option<&str>,
-        in_line: bool,
+        before: Before,
     ) -> Result<(Instant, Acquired)> {
+        if self.client.records.has(&claim.owner) {
+            // It asks again for what it has.
+            self.write_down(Duration::ZERO).await;
+        }
         let lease = whole_milliseconds(claim.lease).to_string();
-        let mut names = vec![keys.lock.as_str(), &keys.grant, &keys.line];
-        let mut arguments = vec![claim.owner.as_str().as_bytes(), lease.as_bytes()];
+        let void = u8::from(before.void).to_string();
+        let mut names = vec![keys.lock.as_str(), &keys.grant, &keys.line, &keys.tokens];
+        let mut arguments = vec![claim.owner.as_str().as_bytes(), lease.as_bytes(), void.as_bytes()];
         arguments.extend(place.map(str::as_bytes));
         let life = (place.is_some() && self.client.life.is_due(keys.slot))
             .then(|| (self.client.own_key(keys.slot), LIVES.as_millis().to_string()));
@@ -131,14 +140,23 @@ impl RedisLock {
         }
         let asked = tokio::time::Instant::now();
         let answer = self.servers.run(&ACQUIRE, &names, &arguments, Again::Yes).await;
-        // Who is in line may have been granted the lock.
-        let answer = answer.map_err(|error| if in_line { error.after_something_was_done() } else { error })?;
+        let answer = answer.map_err(|error| if before.unsure { error.after_something_was_done() } else { error })?;
         let acquired = Acquired::read(answer.value)?;
         match acquired {
-            Acquired::Granted { .. } => self.confirm(claim, keys, &answer.link).await?,
-            // Whoever is granted at once shows nothing.
-            Acquired::Busy { .. } if life.is_some() => self.client.life.shown(keys.slot, asked),
-            Acquired::Busy { .. } => {}
+            Acquired::Granted { token, left } => {
+                self.confirm(claim, keys, &answer.link).await?;
+                if left.is_none() {
+                    answer.link.drawn.by_script(keys.slot, token, answer.sent);
+                    self.client.contended.note(&keys.lock, false);
+                }
+            }
+            Acquired::Busy { .. } => {
+                self.client.contended.note(&keys.lock, true);
+                // Whoever is granted at once shows nothing.
+                if life.is_some() {
+                    self.client.life.shown(keys.slot, asked);
+                }
+            }
         }
         Ok((answer.sent, acquired))
     }
@@ -154,7 +172,7 @@ impl RedisLock {
     }
 
     async fn release(&self, keys: &LockKeys, owner: &str, place: &str) -> Result<Unlocked> {
-        let names = [keys.lock.as_str(), &keys.grant, &keys.line];
+        let names = [keys.lock.as_str(), &keys.grant, &keys.line, &keys.tokens];
         // Sent again, it would say that the lock was not held.
         let answer = self.servers.run(&RELEASE, &names, &[owner.as_bytes(), place.as_bytes()], Again::No).await?;
         Ok(if read::<i64>(answer.value)? == 1 { Unlocked::Released } else { Unlocked::NotHeld })
@@ -205,7 +223,12 @@ impl DistributedLock for RedisLock {
     }
 
     async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
-        let (sent, acquired) = self.acquire(claim, &self.keys.of(&claim.name), None, false).await?;
+        let keys = Arc::new(self.keys.of(&claim.name));
+        let before = match self.take_free(claim, &keys).await? {
+            Ok(grant) => return Ok(Some(grant)),
+            Err(before) => before,
+        };
+        let (sent, acquired) = self.acquire(claim, &keys, None, before).await?;
         Ok(match acquired {
             Acquired::Granted { token, left } => Some(granted(claim, sent, token, left)),
             Acquired::Busy { .. } => None,
@@ -214,17 +237,21 @@ impl DistributedLock for RedisLock {
 
     async fn lock(&self, claim: &Claim) -> Result<Grant> {
         let keys = Arc::new(self.keys.of(&claim.name));
+        let mut before = match self.take_free(claim, &keys).await? {
+            Ok(grant) => return Ok(grant),
+            Err(before) => before,
+        };
         let place = self.place(&claim.owner, claim.lease, &keys);
         // Before the request, so that no message comes too early.
         let mut waiting = self.client.waiters.register(claim, Arc::clone(&keys));
-        let mut in_line = false;
         loop {
-            let (sent, acquired) = self.acquire(claim, &keys, Some(&place), in_line).await?;
+            let (sent, acquired) = self.acquire(claim, &keys, Some(&place), before).await?;
             let (remaining_ms, now) = match acquired {
                 Acquired::Granted { token, left } => return Ok(granted(claim, sent, token, left)),
                 Acquired::Busy { remaining_ms, now } => (remaining_ms, now),
             };
-            in_line = true;
+            // In line, it may be granted at any moment.
+            before = Before { unsure: true, void: false };
             self.client.waiters.ensure_task(look::TICK, || look::keep_looking(self.clone()));
             waiting.entered(left(remaining_ms));
             match waiting.news().await {
@@ -236,8 +263,11 @@ impl DistributedLock for RedisLock {
                 News::Granted { token, at_us, arrived } => {
                     let entered = InLine { sent, store_us: now as i64 };
                     let in_line = self.client.times.before(keys.slot, at_us, entered);
-                    let valid_until = in_line.valid_until(at_us, arrived, claim.lease.min(ENDLESS));
-                    return Ok(Grant::new(StoreToken::new(token)?, valid_until));
+                    let lease = claim.lease.min(ENDLESS);
+                    let since = in_line.valid_until(at_us, arrived, Duration::ZERO);
+                    let grant = Grant::new(StoreToken::new(token)?, since + lease);
+                    self.will_write(Unwritten::new(claim, &keys, &grant, since));
+                    return Ok(grant);
                 }
                 News::Failed(error) => return Err(error),
                 _ => {}
@@ -246,6 +276,7 @@ impl DistributedLock for RedisLock {
     }
 
     async fn unlock(&self, claim: &Claim) -> Result<Unlocked> {
+        self.client.records.forget(&claim.owner);
         let keys = self.keys.of(&claim.name);
         self.release(&keys, claim.owner.as_str(), &self.place(&claim.owner, claim.lease, &keys)).await
     }
@@ -297,7 +328,7 @@ impl DistributedLock for RedisLock {
 
     async fn raise_tokens(&self, name: &LockName, above: StoreToken) -> Result<()> {
         let (keys, above) = (self.keys.of(name), above.get().to_string());
-        let answer = self.servers.run(&RAISE, &[keys.grant.as_str()], &[above.as_bytes()], Again::Yes).await?;
+        let answer = self.servers.run(&RAISE, &[&*keys.tokens], &[above.as_bytes()], Again::Yes).await?;
         answer.link.confirm(self.client.own_key(keys.slot)).await
     }
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lock_core::{Error, Failures, InLine, OwnerId, Result, Watched};
+use lock_core::{Error, Failures, InLine, News, OwnerId, Result, Watched};
 use redis::Value;
 
-use crate::answers::{Grants, left, read};
+use crate::answers::{left, read};
 use crate::connection::Again;
 use crate::keys::LockKeys;
 use crate::scripts::LOOK;
@@ -62,8 +62,8 @@ impl RedisLock {
         let slot = some[0].key.slot;
         let own_key = self.client.own_key(slot);
         let lives = LIVES.as_millis().to_string();
-        let locks = some.iter().flat_map(|one| [one.key.lock.as_str(), &one.key.grant, &one.key.line]);
-        let names: Vec<_> = [own_key.as_str()].into_iter().chain(locks).collect();
+        let locks = some.iter().flat_map(|one| [one.key.lock.as_str(), &one.key.line]);
+        let names: Vec<_> = [own_key.as_str(), &some[0].key.tokens].into_iter().chain(locks).collect();
         let places: Vec<_> = some.iter().map(|one| self.place(&one.owner, one.lease, &one.key)).collect();
         let places = places.iter().map(String::as_bytes);
         let arguments: Vec<_> = [lives.as_bytes()].into_iter().chain(places).collect();
@@ -73,19 +73,17 @@ impl RedisLock {
         let (now, answers): (i64, Vec<Value>) = read(answer.value)?;
         self.client.times.told(slot, InLine { sent: answer.sent, store_us: now });
         for (one, seen) in some.iter().zip(answers) {
-            let (holder, remaining, grant, in_line): (String, i64, String, i64) = read(seen)?;
-            self.seen(one, &holder, &grant, in_line == 1, answer.sent);
+            let (holder, remaining, in_line): (String, i64, i64) = read(seen)?;
+            self.seen(one, &holder, in_line == 1);
             left(remaining).into_iter().for_each(|left| self.client.waiters.look_after(left));
         }
         Ok(())
     }
 
-    fn seen(&self, one: &Watched<Arc<LockKeys>>, holder: &str, grant: &str, in_line: bool, sent: lock_core::Instant) {
+    fn seen(&self, one: &Watched<Arc<LockKeys>>, holder: &str, in_line: bool) {
         let holder = OwnerId::from_store(holder);
-        if let Some(grant) = Grants::parse(grant).filter(|grant| grant.owner == holder) {
-            // If that is one of ours, its message was lost.
-            self.client.granted(grant, sent);
-        }
+        // If that is one of ours who waits, its message was lost: it asks, and is told that it holds.
+        self.client.waiters.tell_owner(&holder, News::Enter);
         if !in_line && holder != one.owner {
             self.client.waiters.enter_anew(Some(&one.key));
         }

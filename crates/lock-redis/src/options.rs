@@ -14,8 +14,10 @@ use crate::address::{Location, Topology};
 use crate::cluster::Cluster;
 use crate::connection::{Client, Connection, Target};
 use crate::dial::Dialer;
+use crate::free::Contended;
 use crate::keys::Keys;
 use crate::life::Life;
+use crate::records::Records;
 use crate::sentinel::Sentinels;
 use crate::servers::Servers;
 use crate::times::Times;
@@ -163,6 +165,8 @@ impl RedisOptions {
             waiters: Arc::default(),
             life: Life::default(),
             times: Times::default(),
+            contended: Contended::default(),
+            records: Records::default(),
             replicas: self.replicas,
             doubts: watch::Sender::new(()),
         });

@@ -20,8 +20,9 @@ macro_rules! script {
 }
 
 pub(crate) static ACQUIRE: LazyLock<Script> = script!("common.lua" "acquire.lua");
-pub(crate) static RELEASE: LazyLock<Script> = script!("common.lua" "release.lua");
+pub(crate) static RELEASE: LazyLock<Script> = script!("release_free.lua" "common.lua" "release.lua");
 pub(crate) static LOOK: LazyLock<Script> = script!("common.lua" "look.lua");
 pub(crate) static RENEW: LazyLock<Script> = script!("renew.lua");
 pub(crate) static RAISE: LazyLock<Script> = script!("common.lua" "raise.lua");
+pub(crate) static RECORD: LazyLock<Script> = script!("record.lua");
 pub(crate) static INSPECT: LazyLock<Script> = script!("inspect.lua");

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use lock_core::{Error, ErrorKind, Result};
 
 use crate::cluster::Cluster;
-use crate::connection::{Again, Answer, Connection, Failure};
+use crate::connection::{Again, Answer, Connection, Failure, Link};
+use crate::keys::LockKeys;
 use crate::scripts::Script;
 use crate::slots::slot;
 
@@ -75,6 +76,15 @@ impl Servers {
         }
         let message = format!("the slot of {:?} is being moved from node to node; try again", keys[0]);
         Err(Error::new(ErrorKind::Unavailable, message))
+    }
+
+    /// The connection to where a lock is, if it has been made.
+    pub(crate) async fn ready(&self, keys: &LockKeys) -> Option<Arc<Link>> {
+        match (self, keys.slot) {
+            (Self::Cluster(cluster), Some(slot)) => cluster.owner(slot).await.ok()?.0.ready(),
+            (Self::Cluster(_), None) => None,
+            (Self::One(connection), _) => connection.ready(),
+        }
     }
 
     /// A connection to each server that keeps locks.

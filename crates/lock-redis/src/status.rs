@@ -1,6 +1,8 @@
 //! Who holds locks, who waits for them, and which there are. A line may be long, and while a script reads one the server
 //! does nothing else: so it is read some places at a time.
 
+use std::time::Duration;
+
 use lock_core::{Holder, ListQuery, LockName, LockStatus, Result};
 use redis::Value;
 
@@ -18,6 +20,8 @@ type Seen = (LockStatus, usize);
 
 impl RedisLock {
     pub(crate) async fn statuses(&self, names: Vec<LockName>) -> Result<Vec<LockStatus>> {
+        // What this client has just been granted. If that fails, so does the question.
+        self.write_down(Duration::ZERO).await;
         let mut statuses = Vec::with_capacity(names.len());
         for group in together(&names, |name| self.keys.of(name).slot) {
             let names: Vec<_> = group.into_iter().map(|at| &names[at]).collect();
@@ -41,6 +45,7 @@ impl RedisLock {
 
     /// Who holds the lock, whatever the length of its line.
     pub(crate) async fn holder_of(&self, name: &LockName) -> Result<Option<Holder>> {
+        self.write_down(Duration::ZERO).await;
         let seen = self.look_at_places(&[name], 0, 0).await?.pop();
         Ok(seen.ok_or_else(nonsense)?.0.into_holder())
     }

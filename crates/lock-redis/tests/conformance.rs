@@ -1,4 +1,4 @@
-//! The suite on a real server, which cases share: each has a proxy and a prefix of its own.
+//! The suite on a real server, which cases share: each has a proxy and a database of its own.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 
 use async_trait::async_trait;
-use common::raw;
+use common::raw_of;
 use conformance_tests::{Fault, Harness, NotOffered, Store};
 use lock_core::{DistributedLock, LockName, Registry};
 use lock_redis::{RedisFactory, RedisLock};
@@ -17,7 +17,11 @@ use test_servers::{Proxy, RedisServer};
 conformance_tests::suite!(RedisHarness);
 
 /// The server of all cases that are not alone.
-static SHARED: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
+static SHARED: LazyLock<RedisServer> =
+    LazyLock::new(|| RedisServer::start_with(&["--databases", &DATABASES.to_string()]));
+
+/// Each store has a database of its own, since its tokens are counted by one key.
+const DATABASES: u64 = 10_000;
 
 static STORES: AtomicU64 = AtomicU64::new(0);
 
@@ -36,37 +40,40 @@ impl Harness for RedisHarness {
     }
 
     async fn store(&self) -> Box<dyn Store> {
-        Box::new(RedisStore::at(SHARED.address(), None))
+        let number = STORES.fetch_add(1, Ordering::Relaxed);
+        assert!(number < DATABASES);
+        Box::new(RedisStore::at(SHARED.address(), number, None))
     }
 
     async fn store_alone(&self) -> Box<dyn Store> {
         let server = RedisServer::start();
-        Box::new(RedisStore::at(server.address(), Some(server)))
+        Box::new(RedisStore::at(server.address(), 0, Some(server)))
     }
 }
+
+const PREFIX: &str = "case";
 
 struct RedisStore {
     proxy: Proxy,
     address: SocketAddr,
-    prefix: String,
+    database: u64,
     /// If it is alone.
     server: Mutex<Option<RedisServer>>,
 }
 
 impl RedisStore {
-    fn at(address: SocketAddr, server: Option<RedisServer>) -> Self {
-        let prefix = format!("case-{}", STORES.fetch_add(1, Ordering::Relaxed));
-        Self { proxy: Proxy::new(address), address, prefix, server: Mutex::new(server) }
+    fn at(address: SocketAddr, database: u64, server: Option<RedisServer>) -> Self {
+        Self { proxy: Proxy::new(address), address, database, server: Mutex::new(server) }
     }
 
     /// Past the proxy.
     async fn raw<T: FromRedisValue>(&self, cmd: &[&str]) -> T {
-        raw(self.address, cmd).await
+        raw_of(self.address, self.database, cmd).await
     }
 
-    /// The lock's own key, and the one with its last grant.
+    /// The lock's own key, and the one with its grant.
     fn keys(&self, name: &LockName) -> (String, String) {
-        let lock = format!("{}:{name}", self.prefix);
+        let lock = format!("{PREFIX}:{name}");
         let grant = format!("oarlock-grant-of:{{{lock}}}");
         (lock, grant)
     }
@@ -75,11 +82,12 @@ impl RedisStore {
 #[async_trait]
 impl Store for RedisStore {
     async fn connect(&self) -> Arc<dyn DistributedLock> {
-        Arc::new(RedisLock::connect(&format!("redis://{}", self.proxy.address()), &self.prefix).await.unwrap())
+        let url = format!("redis://{}/{}", self.proxy.address(), self.database);
+        Arc::new(RedisLock::connect(&url, PREFIX).await.unwrap())
     }
 
     fn url(&self) -> Option<String> {
-        Some(format!("redis://{}?prefix={}", self.proxy.address(), self.prefix))
+        Some(format!("redis://{}/{}?prefix={PREFIX}", self.proxy.address(), self.database))
     }
 
     fn url_of_nothing(&self) -> Option<String> {
@@ -104,10 +112,10 @@ impl Store for RedisStore {
             }
             Fault::Restart => self.server.lock().unwrap().as_mut().ok_or(NotOffered)?.restart(),
             Fault::ReplaceStore => {
-                self.raw::<()>(&["FLUSHALL"]).await;
+                self.raw::<()>(&["FLUSHDB"]).await;
                 self.raw::<()>(&["SCRIPT", "FLUSH"]).await;
             }
-            Fault::RaiseToken(name, above) => self.raw::<()>(&["SET", &self.keys(&name).1, &above.to_string()]).await,
+            Fault::RaiseToken(_, above) => self.raw::<()>(&["SET", "oarlock-tokens", &above.to_string()]).await,
             Fault::PutForeign(name) => {
                 self.raw::<i64>(&["LPUSH", &self.keys(&name).0, "no lock"]).await;
             }

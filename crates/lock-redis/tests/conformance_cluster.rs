@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -43,11 +43,21 @@ impl Harness for ClusterHarness {
     async fn store(&self) -> Box<dyn Store> {
         let free = FREE.lock().unwrap().pop();
         let prefix = format!("case-{}", STORES.fetch_add(1, Ordering::Relaxed));
-        Box::new(ClusterStore { cluster: Some(free.unwrap_or_else(Cluster::start)), prefix, shared: true })
+        Box::new(ClusterStore {
+            cluster: Some(free.unwrap_or_else(Cluster::start)),
+            prefix,
+            shared: true,
+            raised: AtomicBool::new(false),
+        })
     }
 
     async fn store_alone(&self) -> Box<dyn Store> {
-        Box::new(ClusterStore { cluster: Some(Cluster::start()), prefix: "oarlock".to_owned(), shared: false })
+        Box::new(ClusterStore {
+            cluster: Some(Cluster::start()),
+            prefix: "oarlock".to_owned(),
+            shared: false,
+            raised: AtomicBool::new(false),
+        })
     }
 }
 
@@ -56,12 +66,14 @@ struct ClusterStore {
     cluster: Option<Cluster>,
     prefix: String,
     shared: bool,
+    /// Are its tokens?
+    raised: AtomicBool,
 }
 
 impl Drop for ClusterStore {
     fn drop(&mut self) {
         // Who knows in which state a case that failed left it.
-        if self.shared && !std::thread::panicking() {
+        if self.shared && !self.raised.load(Ordering::Relaxed) && !std::thread::panicking() {
             let cluster = self.cluster.take().expect("it is given back once");
             cluster.proxies().for_each(Proxy::reset);
             cluster.proxies().for_each(Proxy::forward);
@@ -130,7 +142,18 @@ impl Store for ClusterStore {
                     raw::<()>(address, &["SCRIPT", "FLUSH"]).await;
                 }
             }
-            Fault::RaiseToken(name, above) => self.raw::<()>(&["SET", &self.keys(&name).1, &above.to_string()]).await,
+            Fault::RaiseToken(name, above) => {
+                let slot: u64 = self.raw(&["CLUSTER", "KEYSLOT", &self.keys(&name).0]).await;
+                for address in self.cluster().addresses() {
+                    for tokens in raw::<Vec<String>>(address, &["KEYS", "oarlock-tokens:*"]).await {
+                        if raw::<u64>(address, &["CLUSTER", "KEYSLOT", &tokens]).await == slot {
+                            raw::<()>(address, &["SET", &tokens, &above.to_string()]).await;
+                        }
+                    }
+                }
+                // The next case's tokens would begin there.
+                self.raised.store(true, Ordering::Relaxed);
+            }
             Fault::PutForeign(name) => {
                 self.raw::<i64>(&["LPUSH", &self.keys(&name).0, "no lock"]).await;
             }

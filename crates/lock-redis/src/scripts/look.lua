@@ -1,14 +1,14 @@
 -- What a client with waiters does each second: it shows that it lives, and serves locks that came free unheard.
--- Keys: the client's own key, then lock, grant, line of each lock.
+-- Keys: the client's own key, tokens, then lock and line of each lock.
 -- Arguments: for how long the client lives unheard of, in ms; then for each lock the place of one of its waiters.
--- Answer: {server's time in us, for each lock {holder or '', remaining ms, its grant or '', is that place in line?}}.
+-- Answer: {server's time in us, for each lock {holder or '', remaining ms, is that place in line?}}.
 
 redis.call('SET', KEYS[1], '', 'PX', ARGV[1])
 local answer = {}
 for at = 1, #ARGV - 1 do
-  local lock, grant, line = KEYS[at * 3 - 1], KEYS[at * 3], KEYS[at * 3 + 1]
+  local lock, line = KEYS[at * 2 + 1], KEYS[at * 2 + 2]
   if redis.call('EXISTS', lock) == 0 then
-    pcall(serve, lock, grant, line)
+    pcall(serve, lock, KEYS[2], line)
   end
   -- A key of another type is one lock's trouble, not that of all.
   local holder = redis.pcall('GET', lock)
@@ -17,6 +17,6 @@ for at = 1, #ARGV - 1 do
   end
   local place = redis.call('ZSCORE', line, ARGV[at + 1]) and 1 or 0
   redis.call('PEXPIRE', line, DAY)
-  answer[at] = {holder, redis.call('PTTL', lock), redis.call('GET', grant) or '', place}
+  answer[at] = {holder, redis.call('PTTL', lock), place}
 end
 return {now(), answer}

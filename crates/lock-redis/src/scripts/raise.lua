@@ -1,10 +1,8 @@
--- Has the next grant's token above this one.
--- Keys: grant. Arguments: the token. Answer: 1.
+-- Has the next token above this one.
+-- Keys: tokens. Arguments: the token. Answer: 1.
 
-local before = redis.call('GET', KEYS[1])
-local last, rest = string.match(before or '', '^(%d+)( .*)$')
-local at = now()
+local last = string.match(redis.call('GET', KEYS[1]) or '', '^%d+$')
 if is_below(last or '0', ARGV[1]) then
-  redis.call('SET', KEYS[1], ARGV[1] .. (rest or ' ' .. at .. ' -'), 'PX', keep_token(ARGV[1], '0', at))
+  redis.call('SET', KEYS[1], ARGV[1])
 end
 return 1

@@ -21,7 +21,11 @@ pub(crate) fn claim(name: &str, owner: &str) -> Claim {
 
 /// A command, by a connection that knows nothing of locks.
 pub(crate) async fn try_raw<T: FromRedisValue>(server: SocketAddr, cmd: &[&str]) -> RedisResult<T> {
-    let client = redis::Client::open(format!("redis://{server}"))?;
+    try_raw_of(server, 0, cmd).await
+}
+
+async fn try_raw_of<T: FromRedisValue>(server: SocketAddr, database: u64, cmd: &[&str]) -> RedisResult<T> {
+    let client = redis::Client::open(format!("redis://{server}/{database}"))?;
     // The default, half a second, is about how fast a machine is.
     let config = AsyncConnectionConfig::new().set_connection_timeout(Some(BOUND)).set_response_timeout(Some(BOUND));
     let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
@@ -32,6 +36,11 @@ pub(crate) async fn try_raw<T: FromRedisValue>(server: SocketAddr, cmd: &[&str])
 
 pub(crate) async fn raw<T: FromRedisValue>(server: SocketAddr, cmd: &[&str]) -> T {
     try_raw(server, cmd).await.unwrap()
+}
+
+/// In this database.
+pub(crate) async fn raw_of<T: FromRedisValue>(server: SocketAddr, database: u64, cmd: &[&str]) -> T {
+    try_raw_of(server, database, cmd).await.unwrap()
 }
 
 pub(crate) async fn holder(server: SocketAddr, name: &str) -> Option<String> {

@@ -4,6 +4,7 @@ mod cluster;
 #[path = "../common/mod.rs"]
 mod common;
 mod faults;
+mod free;
 mod interop;
 mod look_alikes;
 mod memory_and_clock;

@@ -84,10 +84,10 @@ async fn a_lock_that_was_handed_over_is_not_refused() {
 async fn who_is_refused_is_not_in_line() {
     let server = RedisServer::start();
     let lock = RedisLock::connect(&server.url(), "oarlock").await.unwrap();
-    // Somebody ahead who lives, and a grant that cannot be written.
+    // Somebody ahead who lives, and no token to be had.
     raw::<()>(server.address(), &["SET", "oarlock-client:alive", ""]).await;
     raw::<i64>(server.address(), &["ZADD", "oarlock-line-of:{oarlock:x}", "1", "alive 300000 ahead"]).await;
-    raw::<i64>(server.address(), &["LPUSH", "oarlock-grant-of:{oarlock:x}", "no grant"]).await;
+    raw::<i64>(server.address(), &["LPUSH", "oarlock-tokens", "no token"]).await;
     let error = lock.lock(&claim("x", "ours")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused, "{error:?}");
     let line: Vec<String> = raw(server.address(), &["ZRANGE", "oarlock-line-of:{oarlock:x}", "0", "-1"]).await;
