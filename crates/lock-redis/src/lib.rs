@@ -307,6 +307,10 @@ impl DistributedLock for RedisLock {
         self.statuses(vec![name.clone()]).await?.pop().ok_or_else(nonsense)
     }
 
+    async fn holder(&self, name: &LockName) -> Result<Option<Holder>> {
+        self.holder_of(name).await
+    }
+
     async fn list(&self, query: &ListQuery) -> Result<Page> {
         let mut names = self.names(query).await?;
         let next = query.cut(&mut names, |name| name);

@@ -117,6 +117,10 @@ impl DistributedLock for Bad {
         self.inner.inspect(name).await
     }
 
+    async fn holder(&self, name: &LockName) -> Result<Option<Holder>> {
+        self.inner.holder(name).await
+    }
+
     async fn list(&self, query: &ListQuery) -> Result<Page> {
         self.inner.list(query).await
     }
