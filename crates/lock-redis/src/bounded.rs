@@ -81,15 +81,22 @@ impl Answer {
     }
 
     fn line_ends(&mut self) {
-        let line = std::mem::take(&mut self.line);
-        let number = || line.get(1..).and_then(|number| std::str::from_utf8(number).ok()?.trim().parse::<i64>().ok());
-        // What is no number ends the connection.
-        let number = if line.len() > NUMBER { i64::MAX } else { number().unwrap_or(0) };
+        let kind = self.line.first().copied();
+        let number = match kind {
+            // What is no number ends the connection.
+            _ if self.line.len() > NUMBER => i64::MAX,
+            Some(b'$' | b'!' | b'=' | b'*' | b'~' | b'>' | b'%' | b'|') => {
+                let number = std::str::from_utf8(&self.line[1..]).ok();
+                number.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+            }
+            _ => 0,
+        };
+        self.line.clear();
         // Below zero some are nothing, and others the client library takes for more than anybody has.
         let [count, endless] = [0, u64::MAX].map(|below| u64::try_from(number).unwrap_or(below));
         self.taken += VALUE;
         self.values = self.values.max(1);
-        let more = match line.first() {
+        let more = match kind {
             Some(b'$') if number < 0 => 0,
             Some(b'$' | b'!' | b'=') => {
                 // And the end of its line.

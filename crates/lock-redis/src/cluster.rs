@@ -70,7 +70,7 @@ impl Cluster {
             return Ok(found);
         }
         let read = self.state().read;
-        self.refresh(read).await?;
+        Box::pin(self.refresh(read)).await?;
         found(&mut self.state()).ok_or_else(|| {
             let message = format!("no node of {self} has the slot {slot}; look at CLUSTER INFO");
             Error::new(ErrorKind::Unavailable, message)

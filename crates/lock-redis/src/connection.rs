@@ -232,7 +232,8 @@ impl Connection {
         if let Some(link) = self.present()? {
             return Ok(link);
         }
-        self.bounded(async {
+        // Seldom done, and large: every request would carry the room for it.
+        Box::pin(self.bounded(async {
             let _turn = self.connecting.lock().await;
             if let Some(link) = self.present()? {
                 return Ok(link);
@@ -246,7 +247,7 @@ impl Connection {
             state.former.retain(|former| former.run != link.number.run);
             state.link = Some(Arc::clone(&link));
             Ok(link)
-        })
+        }))
         .await
     }
 

@@ -161,6 +161,42 @@ impl RedisLock {
         Ok((answer.sent, acquired))
     }
 
+    /// Enters the line, and leaves it with the lock.
+    async fn wait(&self, claim: &Claim, keys: Arc<LockKeys>, mut before: Before) -> Result<Grant> {
+        let place = self.place(&claim.owner, claim.lease, &keys);
+        // Before the request, so that no message comes too early.
+        let mut waiting = self.client.waiters.register(claim, Arc::clone(&keys));
+        loop {
+            let (sent, acquired) = self.acquire(claim, &keys, Some(&place), before).await?;
+            let (remaining_ms, now) = match acquired {
+                Acquired::Granted { token, left } => return Ok(granted(claim, sent, token, left)),
+                Acquired::Busy { remaining_ms, now } => (remaining_ms, now),
+            };
+            // In line, it may be granted at any moment.
+            before = Before { unsure: true, void: false };
+            self.client.waiters.ensure_task(look::TICK, || look::keep_looking(self.clone()));
+            waiting.entered(left(remaining_ms));
+            match waiting.news().await {
+                // Handed over: whether the replicas have it is another question, and goes with this one.
+                News::Granted { .. } if self.client.replicas > 0 => {}
+                // Older than the answer that another has it: that grant is over. Or the server's clock was set, and it
+                // will say so.
+                News::Granted { at_us, .. } if at_us < now as i64 => {}
+                News::Granted { token, at_us, arrived } => {
+                    let entered = InLine { sent, store_us: now as i64 };
+                    let in_line = self.client.times.before(keys.slot, at_us, entered);
+                    let lease = claim.lease.min(ENDLESS);
+                    let since = in_line.valid_until(at_us, arrived, Duration::ZERO);
+                    let grant = Grant::new(StoreToken::new(token)?, since + lease);
+                    self.will_write(Unwritten::new(claim, &keys, &grant, since));
+                    return Ok(grant);
+                }
+                News::Failed(error) => return Err(error),
+                _ => {}
+            }
+        }
+    }
+
     /// A grant that too few replicas have is none, and is taken back.
     async fn confirm(&self, claim: &Claim, keys: &LockKeys, link: &Link) -> Result<()> {
         let Err(short) = link.confirm(self.client.own_key(keys.slot)).await else { return Ok(()) };
@@ -228,7 +264,7 @@ impl DistributedLock for RedisLock {
             Ok(grant) => return Ok(Some(grant)),
             Err(before) => before,
         };
-        let (sent, acquired) = self.acquire(claim, &keys, None, before).await?;
+        let (sent, acquired) = Box::pin(self.acquire(claim, &keys, None, before)).await?;
         Ok(match acquired {
             Acquired::Granted { token, left } => Some(granted(claim, sent, token, left)),
             Acquired::Busy { .. } => None,
@@ -237,46 +273,19 @@ impl DistributedLock for RedisLock {
 
     async fn lock(&self, claim: &Claim) -> Result<Grant> {
         let keys = Arc::new(self.keys.of(&claim.name));
-        let mut before = match self.take_free(claim, &keys).await? {
+        let before = match self.take_free(claim, &keys).await? {
             Ok(grant) => return Ok(grant),
             Err(before) => before,
         };
-        let place = self.place(&claim.owner, claim.lease, &keys);
-        // Before the request, so that no message comes too early.
-        let mut waiting = self.client.waiters.register(claim, Arc::clone(&keys));
-        loop {
-            let (sent, acquired) = self.acquire(claim, &keys, Some(&place), before).await?;
-            let (remaining_ms, now) = match acquired {
-                Acquired::Granted { token, left } => return Ok(granted(claim, sent, token, left)),
-                Acquired::Busy { remaining_ms, now } => (remaining_ms, now),
-            };
-            // In line, it may be granted at any moment.
-            before = Before { unsure: true, void: false };
-            self.client.waiters.ensure_task(look::TICK, || look::keep_looking(self.clone()));
-            waiting.entered(left(remaining_ms));
-            match waiting.news().await {
-                // Handed over: whether the replicas have it is another question, and goes with this one.
-                News::Granted { .. } if self.client.replicas > 0 => {}
-                // Older than the answer that another has it: that grant is over. Or the server's clock was set, and it
-                // will say so.
-                News::Granted { at_us, .. } if at_us < now as i64 => {}
-                News::Granted { token, at_us, arrived } => {
-                    let entered = InLine { sent, store_us: now as i64 };
-                    let in_line = self.client.times.before(keys.slot, at_us, entered);
-                    let lease = claim.lease.min(ENDLESS);
-                    let since = in_line.valid_until(at_us, arrived, Duration::ZERO);
-                    let grant = Grant::new(StoreToken::new(token)?, since + lease);
-                    self.will_write(Unwritten::new(claim, &keys, &grant, since));
-                    return Ok(grant);
-                }
-                News::Failed(error) => return Err(error),
-                _ => {}
-            }
-        }
+        // Seldom done, and large: who is granted at once would carry the room for it.
+        Box::pin(self.wait(claim, keys, before)).await
     }
 
     async fn unlock(&self, claim: &Claim) -> Result<Unlocked> {
-        self.client.records.forget(&claim.owner);
+        if let Some(keys) = self.client.records.forget(&claim.name, &claim.owner) {
+            // It was granted just now: it stands in no line.
+            return self.release(&keys, claim.owner.as_str(), "").await;
+        }
         let keys = self.keys.of(&claim.name);
         self.release(&keys, claim.owner.as_str(), &self.place(&claim.owner, claim.lease, &keys)).await
     }

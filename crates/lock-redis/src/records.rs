@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::{Background, Claim, ErrorKind, Grant, Instant, OwnerId, StoreToken};
+use lock_core::{Background, Claim, ErrorKind, Grant, Instant, LockName, OwnerId, StoreToken};
 
 use crate::connection::Again;
 use crate::keys::LockKeys;
@@ -36,6 +36,7 @@ struct State {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Unwritten {
+    name: LockName,
     owner: OwnerId,
     keys: Arc<LockKeys>,
     token: StoreToken,
@@ -46,8 +47,8 @@ pub(crate) struct Unwritten {
 impl Unwritten {
     /// This grant, made at that time by our clock.
     pub(crate) fn new(claim: &Claim, keys: &Arc<LockKeys>, grant: &Grant, since: Instant) -> Self {
-        let (owner, keys) = (claim.owner.clone(), Arc::clone(keys));
-        Self { owner, keys, token: grant.token, since, until: grant.valid_until }
+        let (name, owner, keys) = (claim.name.clone(), claim.owner.clone(), Arc::clone(keys));
+        Self { name, owner, keys, token: grant.token, since, until: grant.valid_until }
     }
 }
 
@@ -56,9 +57,13 @@ impl Records {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The owner gives its lock back: before the request leaves.
-    pub(crate) fn forget(&self, owner: &OwnerId) {
-        self.state().unwritten.remove(owner);
+    /// The owner gives its lock back: before the request leaves. Answers the lock of a grant that was not written down.
+    pub(crate) fn forget(&self, name: &LockName, owner: &OwnerId) -> Option<Arc<LockKeys>> {
+        let mut state = self.state();
+        let one = state.unwritten.get(owner).filter(|one| one.name == *name)?;
+        let keys = Arc::clone(&one.keys);
+        state.unwritten.remove(owner);
+        Some(keys)
     }
 
     /// Is there something to write about this owner?
@@ -97,7 +102,7 @@ impl RedisLock {
         let records = &self.client.records;
         let now = self.client.clock.now();
         let (over, old): (Vec<_>, Vec<_>) = records.of_age(age, now).into_iter().partition(|one| one.until <= now);
-        over.iter().for_each(|one| records.forget(&one.owner));
+        over.iter().for_each(|one| drop(records.forget(&one.name, &one.owner)));
         let mut all = true;
         for group in together(&old, |one| one.keys.slot) {
             let some: Vec<_> = group.into_iter().map(|at| &old[at]).collect();
@@ -113,7 +118,7 @@ impl RedisLock {
                 .collect();
             match self.servers.run(&RECORD, &names, &arguments, Again::Yes).await {
                 Err(error) if error.kind() != ErrorKind::Closed => all = false,
-                _ => some.iter().for_each(|one| records.forget(&one.owner)),
+                _ => some.iter().for_each(|one| drop(records.forget(&one.name, &one.owner))),
             }
         }
         all

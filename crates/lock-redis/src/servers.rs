@@ -65,7 +65,7 @@ impl Servers {
                 // In neither case anything was done.
                 Err(failure @ (Failure::Moved(_) | Failure::NoLink(_))) => {
                     // It fails where nobody can be asked: then this is the error that counts.
-                    let known = cluster.refresh(read).await.is_ok();
+                    let known = Box::pin(cluster.refresh(read)).await.is_ok();
                     let moved = known && !Arc::ptr_eq(&cluster.owner(slot(keys[0])).await?.0, &owner);
                     if !moved && !matches!(failure, Failure::Moved(_)) {
                         return Err(failure.into_error());
