@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use lock_core::Result;
+use lock_core::{Result, StoreToken};
 
 use super::error::MySql;
 use super::statements::{DELETED_AT_ONCE, SWEPT_AT_ONCE, Statements, Sweep};
@@ -42,8 +42,10 @@ async fn sweep_table(server: &Server<MySql>, statements: &Statements, sweep: &Sw
     let (mut old, mut highest, mut last) = (Vec::new(), 0_i64, Vec::new());
     for row in &seen {
         last = row.read::<Vec<u8>, _>("swept")?;
-        if row.read::<i64, _>("old")? != 0 {
-            highest = highest.max(row.read("token")?);
+        let token = row.read::<i64, _>("token")?;
+        // What is no token was put there by hand, and stays.
+        if row.read::<i64, _>("old")? != 0 && token <= StoreToken::MAX as i64 {
+            highest = highest.max(token);
             old.push(last.clone());
         }
     }

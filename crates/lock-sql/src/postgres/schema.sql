@@ -40,10 +40,11 @@ CREATE OR REPLACE FUNCTION {t}_now() RETURNS bigint LANGUAGE sql AS $$
     SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 $$;
 
--- A row that is deleted, by a sweep or by hand, leaves its token here.
+-- A row that is deleted, by a sweep or by hand, leaves its token here, if that is one: no token is above 2^55 - 1.
 CREATE OR REPLACE FUNCTION {t}_forget() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE {t}_meta SET value = OLD.token WHERE key = 'floor' AND value < OLD.token;
+    UPDATE {t}_meta SET value = OLD.token
+        WHERE key = 'floor' AND value < OLD.token AND OLD.token <= 36028797018963967;
     RETURN NULL;
 END $$;
 DROP TRIGGER IF EXISTS forget ON {t}_lock;

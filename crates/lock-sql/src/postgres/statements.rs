@@ -14,7 +14,7 @@ pub(super) const SWEPT_AT_ONCE: u64 = 500;
 /// The tables that are swept, the one that counts first: their key, where the sweep goes on as such a key, and what is of
 /// no use any more.
 const SWEPT: [(&str, &str, &str, &str); 4] = [
-    ("lock", "name", "place", "expires_us < {t}_now() - 86400000000"),
+    ("lock", "name", "place", "expires_us < {t}_now() - 86400000000 AND token <= 36028797018963967"),
     (
         "waiter",
         "name",

@@ -89,7 +89,7 @@ END;
 CREATE TRIGGER IF NOT EXISTS oarlock_grant AFTER UPDATE OF token ON oarlock_lock BEGIN
     DELETE FROM oarlock_waiter WHERE name = NEW.name AND owner = NEW.owner;
 END;
-CREATE TRIGGER IF NOT EXISTS oarlock_forget AFTER DELETE ON oarlock_lock BEGIN
+CREATE TRIGGER IF NOT EXISTS oarlock_forget AFTER DELETE ON oarlock_lock WHEN OLD.token <= 36028797018963967 BEGIN
     UPDATE oarlock_meta SET value = OLD.token WHERE key = 'floor' AND value < OLD.token;
 END;
 CREATE TRIGGER IF NOT EXISTS oarlock_line AFTER INSERT ON oarlock_waiter BEGIN
@@ -259,11 +259,12 @@ macro_rules! swept {
     };
 }
 
-/// Deletes the rows of these names that have been free for a day, and answers one for each. The trigger keeps their tokens.
+/// Deletes the rows of these names that have been free for a day, and answers one for each. The trigger keeps their tokens;
+/// but of what no store of ours can have counted nothing is kept, and its row stays.
 pub(super) const SWEEP: &str = concat!(
     "DELETE FROM oarlock_lock AS l WHERE ",
     swept!("l"),
-    " AND l.expires_wall_us < ?5 - 86400000000 AND NOT ",
+    " AND l.expires_wall_us < ?5 - 86400000000 AND l.token <= 36028797018963967 AND NOT ",
     held!(),
     " RETURNING 1"
 );
