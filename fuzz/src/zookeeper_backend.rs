@@ -1,6 +1,6 @@
 //! What of `lock-zookeeper` reads text.
 
-#[path = "../../crates/lock-zookeeper/src/names.rs"]
-pub(crate) mod names;
+#[path = "../../crates/lock-zookeeper/src/keys.rs"]
+pub(crate) mod keys;
 #[path = "../../crates/lock-zookeeper/src/properties.rs"]
 pub(crate) mod properties;

@@ -36,10 +36,11 @@ use std::time::Duration;
 use lock_core::{Claim, Grant, Instant, Result, StoreToken};
 use redis::Value;
 
+use crate::RedisLock;
+use crate::acquire::{granted, whole_milliseconds};
 use crate::error::of_request;
 use crate::keys::LockKeys;
 use crate::records::Unwritten;
-use crate::{RedisLock, granted, whole_milliseconds};
 
 /// For so long plain commands may draw tokens after a script did.
 const FRESH: Duration = Duration::from_millis(100);

@@ -22,8 +22,10 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod acquire;
 mod address;
 mod answers;
+mod batches;
 mod bounded;
 mod cluster;
 mod connection;
@@ -34,11 +36,12 @@ mod factory;
 mod free;
 mod keys;
 mod life;
-mod look;
 mod options;
 #[cfg(test)]
 mod properties;
 mod records;
+mod release;
+mod renew;
 mod replicas;
 mod scripts;
 mod sentinel;
@@ -47,40 +50,28 @@ mod slots;
 mod status;
 mod times;
 mod tls;
+mod waiters;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::join_all;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use lock_core::{
-    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, InLine, Instant, ListQuery,
-    LockName, LockStatus, News, Notice, OwnerId, Page, Renewal, Result, Scope, StoreToken, Unlocked,
+    Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, ListQuery, LockName, LockStatus, Notice, Page,
+    Renewal, Result, Scope, StoreToken, Unlocked,
 };
 use tokio::sync::watch;
 
-use answers::{Acquired, ENDLESS, left, nonsense, read};
-use connection::{Again, Client, Link};
+use acquire::granted;
+use answers::{Acquired, nonsense};
+use connection::{Again, Client};
 pub use factory::RedisFactory;
-use free::Before;
-use keys::{Keys, LockKeys};
+use keys::Keys;
 pub use options::RedisOptions;
-use records::Unwritten;
-
-use scripts::{ACQUIRE, RAISE, RELEASE, RENEW};
+use scripts::RAISE;
 use servers::Servers;
-
-/// For how long a client counts as living that was not heard of.
-const LIVES: Duration = Duration::from_secs(3);
-
-/// How many locks one script looks at: no other request is done meanwhile.
-const AT_ONCE: usize = 100;
-
-/// Redis keeps times in whole milliseconds, and we promise less than it keeps.
-const ROUNDING: Duration = Duration::from_millis(1);
 
 /// Locks on a Redis or Valkey server, or on a cluster of them.
 ///
@@ -113,133 +104,6 @@ impl RedisLock {
     /// Nothing is held yet.
     pub async fn connect(url: &str, prefix: &str) -> Result<Self> {
         RedisOptions::new(url)?.prefix(prefix).connect().await
-    }
-
-    /// By a script. With a place, it is in line if it is not granted.
-    async fn acquire(
-        &self,
-        claim: &Claim,
-        keys: &LockKeys,
-        place: Option<&str>,
-        before: Before,
-    ) -> Result<(Instant, Acquired)> {
-        if self.client.records.has(&claim.owner) {
-            // It asks again for what it has.
-            self.write_down(Duration::ZERO).await;
-        }
-        let lease = whole_milliseconds(claim.lease).to_string();
-        let void = u8::from(before.void).to_string();
-        let mut names = vec![keys.lock.as_str(), &keys.grant, &keys.line, &keys.tokens];
-        let mut arguments = vec![claim.owner.as_str().as_bytes(), lease.as_bytes(), void.as_bytes()];
-        arguments.extend(place.map(str::as_bytes));
-        let life = (place.is_some() && self.client.life.is_due(keys.slot))
-            .then(|| (self.client.own_key(keys.slot), LIVES.as_millis().to_string()));
-        if let Some((own_key, lives)) = &life {
-            names.push(own_key);
-            arguments.push(lives.as_bytes());
-        }
-        let asked = tokio::time::Instant::now();
-        let answer = self.servers.run(&ACQUIRE, &names, &arguments, Again::Yes).await;
-        let answer = answer.map_err(|error| if before.unsure { error.after_something_was_done() } else { error })?;
-        let acquired = Acquired::read(answer.value)?;
-        match acquired {
-            Acquired::Granted { token, left } => {
-                self.confirm(claim, keys, &answer.link).await?;
-                if left.is_none() {
-                    answer.link.drawn.by_script(keys.slot, token, answer.sent);
-                    self.client.contended.note(&keys.lock, false);
-                }
-            }
-            Acquired::Busy { .. } => {
-                self.client.contended.note(&keys.lock, true);
-                // Whoever is granted at once shows nothing.
-                if life.is_some() {
-                    self.client.life.shown(keys.slot, asked);
-                }
-            }
-        }
-        Ok((answer.sent, acquired))
-    }
-
-    /// Enters the line, and leaves it with the lock.
-    async fn wait(&self, claim: &Claim, keys: Arc<LockKeys>, mut before: Before) -> Result<Grant> {
-        let place = self.place(&claim.owner, claim.lease, &keys);
-        // Before the request, so that no message comes too early.
-        let mut waiting = self.client.waiters.register(claim, Arc::clone(&keys));
-        loop {
-            let (sent, acquired) = self.acquire(claim, &keys, Some(&place), before).await?;
-            let (remaining_ms, now) = match acquired {
-                Acquired::Granted { token, left } => return Ok(granted(claim, sent, token, left)),
-                Acquired::Busy { remaining_ms, now } => (remaining_ms, now),
-            };
-            // In line, it may be granted at any moment.
-            before = Before { unsure: true, void: false };
-            self.client.waiters.ensure_task(look::TICK, || look::keep_looking(self.clone()));
-            waiting.entered(left(remaining_ms));
-            match waiting.news().await {
-                // Handed over: whether the replicas have it is another question, and goes with this one.
-                News::Granted { .. } if self.client.replicas > 0 => {}
-                // Older than the answer that another has it: that grant is over. Or the server's clock was set, and it
-                // will say so.
-                News::Granted { at_us, .. } if at_us < now as i64 => {}
-                News::Granted { token, at_us, arrived } => {
-                    let entered = InLine { sent, store_us: now as i64 };
-                    let in_line = self.client.times.before(keys.slot, at_us, entered);
-                    let lease = claim.lease.min(ENDLESS);
-                    let since = in_line.valid_until(at_us, arrived, Duration::ZERO);
-                    let grant = Grant::new(StoreToken::new(token)?, since + lease);
-                    self.will_write(Unwritten::new(claim, &keys, &grant, since));
-                    return Ok(grant);
-                }
-                News::Failed(error) => return Err(error),
-                _ => {}
-            }
-        }
-    }
-
-    /// A grant that too few replicas have is none, and is taken back.
-    async fn confirm(&self, claim: &Claim, keys: &LockKeys, link: &Link) -> Result<()> {
-        let Err(short) = link.confirm(self.client.own_key(keys.slot)).await else { return Ok(()) };
-        match self.release(keys, claim.owner.as_str(), &self.place(&claim.owner, claim.lease, keys)).await {
-            Ok(_) => Err(short),
-            // Perhaps it stands: that has to be undone.
-            Err(error) => Err(Error::new(ErrorKind::Unknown, short.to_string()).with_source(error)),
-        }
-    }
-
-    async fn release(&self, keys: &LockKeys, owner: &str, place: &str) -> Result<Unlocked> {
-        let names = [keys.lock.as_str(), &keys.grant, &keys.line, &keys.tokens];
-        // Sent again, it would say that the lock was not held.
-        let answer = self.servers.run(&RELEASE, &names, &[owner.as_bytes(), place.as_bytes()], Again::No).await?;
-        Ok(if read::<i64>(answer.value)? == 1 { Unlocked::Released } else { Unlocked::NotHeld })
-    }
-
-    /// A place in line: who to tell, for how long the lock is granted, and to whom.
-    fn place(&self, owner: &OwnerId, lease: Duration, keys: &LockKeys) -> String {
-        format!("{} {} {}", self.client.name(keys.slot), whole_milliseconds(lease), owner.as_str())
-    }
-
-    async fn renew_some(&self, claims: &[Claim]) -> Result<Vec<Result<Renewal>>> {
-        let keys: Vec<_> = claims.iter().map(|claim| self.keys.of(&claim.name)).collect();
-        let names: Vec<_> = keys.iter().flat_map(|keys| [keys.lock.as_str(), &keys.grant]).collect();
-        let leases: Vec<_> = claims.iter().map(|claim| whole_milliseconds(claim.lease).to_string()).collect();
-        let arguments: Vec<_> = claims
-            .iter()
-            .zip(&leases)
-            .flat_map(|(claim, ms)| [claim.owner.as_str().as_bytes(), ms.as_bytes()])
-            .collect();
-        let answer = self.servers.run(&RENEW, &names, &arguments, Again::Yes).await?;
-        let held: Vec<i64> = read(answer.value)?;
-        if held.len() != claims.len() {
-            return Err(nonsense());
-        }
-        let confirmed = answer.link.confirm(self.client.own_key(keys[0].slot)).await;
-        let renewal = |(claim, held): (&Claim, i64)| match (held, &confirmed) {
-            (1, Ok(())) => Ok(Renewal::Held { valid_until: answer.sent + claim.lease.min(ENDLESS) }),
-            (1, Err(error)) => Err(error.clone()),
-            _ => Ok(Renewal::NotHeld),
-        };
-        Ok(claims.iter().zip(held).map(renewal).collect())
     }
 }
 
@@ -291,18 +155,7 @@ impl DistributedLock for RedisLock {
     }
 
     async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
-        let groups = together(claims, |claim| self.keys.of(&claim.name).slot);
-        // A node that hangs must not hold up what the others answer.
-        let limit = claims.iter().map(|claim| claim.lease / 4).min().filter(|_| groups.len() > 1);
-        let renewed = groups.into_iter().map(|group| async move {
-            let some: Vec<_> = group.iter().map(|&at| claims[at].clone()).collect();
-            let renewed = in_time(limit.unwrap_or(Duration::MAX), self.renew_some(&some)).await;
-            let renewed = renewed.unwrap_or_else(|error| vec![Err(error); some.len()]);
-            group.into_iter().zip(renewed).collect::<Vec<_>>()
-        });
-        let mut renewed: Vec<_> = join_all(renewed).await.into_iter().flatten().collect();
-        renewed.sort_by_key(|(at, _)| *at);
-        renewed.into_iter().map(|(_, answer)| answer).collect()
+        self.renew_all(claims).await
     }
 
     fn notices(&self) -> BoxStream<'static, Notice> {
@@ -321,22 +174,11 @@ impl DistributedLock for RedisLock {
     }
 
     async fn list(&self, query: &ListQuery) -> Result<Page> {
-        let mut names = self.names(query).await?;
-        let next = query.cut(&mut names, |name| name);
-        let mut locks = self.statuses(names).await?;
-        // Released since it was found.
-        locks.retain(|lock| lock.holder().is_some() || !lock.waiters.is_empty());
-        Ok(Page::new(locks, next))
+        self.page(query).await
     }
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
-        // By owner, so that whoever is named in the answer is the one who lost it, and not the next.
-        while let Some(holder) = self.holder_of(name).await? {
-            if self.release(&self.keys.of(name), holder.owner.as_str(), "").await? == Unlocked::Released {
-                return Ok(Some(holder));
-            }
-        }
-        Ok(None)
+        self.end_hold(name).await
     }
 
     async fn raise_tokens(&self, name: &LockName, above: StoreToken) -> Result<()> {
@@ -353,31 +195,4 @@ impl DistributedLock for RedisLock {
         self.servers.close();
         Ok(())
     }
-}
-
-/// The places of those that one script can look at: in one slot, and not too many.
-fn together<T>(items: &[T], slot: impl Fn(&T) -> Option<u16>) -> Vec<Vec<usize>> {
-    let mut slots: BTreeMap<Option<u16>, Vec<usize>> = BTreeMap::new();
-    for (at, item) in items.iter().enumerate() {
-        slots.entry(slot(item)).or_default().push(at);
-    }
-    slots.values().flat_map(|places| places.chunks(AT_ONCE)).map(<[usize]>::to_vec).collect()
-}
-
-async fn in_time<T>(limit: Duration, future: impl Future<Output = Result<T>>) -> Result<T> {
-    let late = |_| Error::new(ErrorKind::Unknown, "a node of the cluster does not answer in time");
-    tokio::time::timeout(limit, future).await.map_err(late)?
-}
-
-/// A lease as Redis is told it: never less than we promise.
-fn whole_milliseconds(lease: Duration) -> u64 {
-    lease.min(ENDLESS).as_millis() as u64 + 2
-}
-
-fn granted(claim: &Claim, sent: Instant, token: StoreToken, left: Option<Duration>) -> Grant {
-    let lease = match left {
-        None => claim.lease.min(ENDLESS),
-        Some(left) => left.saturating_sub(ROUNDING).min(claim.lease),
-    };
-    Grant::new(token, sent + lease)
 }

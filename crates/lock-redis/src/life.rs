@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::time::Instant;
 
-use crate::look::TICK;
+use crate::waiters::TICK;
 
 /// In a cluster, of each slot.
 #[derive(Debug, Default)]

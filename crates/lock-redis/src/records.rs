@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use lock_core::{Background, Claim, ErrorKind, Grant, Instant, LockName, OwnerId, StoreToken};
 
+use crate::RedisLock;
+use crate::batches::together;
 use crate::connection::Again;
 use crate::keys::LockKeys;
 use crate::scripts::RECORD;
-use crate::{RedisLock, together};
 
 /// So long a lock is held before it is written down.
 const MOMENT: Duration = Duration::from_millis(10);

@@ -12,9 +12,9 @@ use lock_core::{Error, ErrorKind, Result};
 use redis::{RedisError, RedisResult};
 use tokio::sync::Mutex;
 
-use crate::LIVES;
 use crate::dial::Wire;
 use crate::error::of_request;
+use crate::waiters::LIVES;
 
 pub(crate) struct Replicas {
     wire: Wire,

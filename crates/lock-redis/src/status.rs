@@ -1,16 +1,17 @@
-//! Who holds locks, who waits for them, and which there are. A line may be long, and while a script reads one the server
+//! Who holds locks, who waits for them, which there are, and how a hold is ended. A line may be long, and while a script reads one the server
 //! does nothing else: so it is read some places at a time.
 
 use std::time::Duration;
 
-use lock_core::{Holder, ListQuery, LockName, LockStatus, Result};
+use lock_core::{Holder, ListQuery, LockName, LockStatus, Page, Result, Unlocked};
 use redis::Value;
 
+use crate::RedisLock;
 use crate::answers::{holder, nonsense, read, waiter};
+use crate::batches::together;
 use crate::connection::{Again, Connection};
 use crate::keys::LINES;
 use crate::scripts::INSPECT;
-use crate::{RedisLock, together};
 
 /// So many places in line one script reads.
 const PLACES: usize = 1000;
@@ -74,8 +75,28 @@ impl RedisLock {
         seen.collect()
     }
 
+    pub(crate) async fn page(&self, query: &ListQuery) -> Result<Page> {
+        let mut names = self.names(query).await?;
+        let next = query.cut(&mut names, |name| name);
+        let mut locks = self.statuses(names).await?;
+        // Released since it was found.
+        locks.retain(|lock| lock.holder().is_some() || !lock.waiters.is_empty());
+        Ok(Page::new(locks, next))
+    }
+
+    /// Ends a hold, whosoever it is.
+    pub(crate) async fn end_hold(&self, name: &LockName) -> Result<Option<Holder>> {
+        // By owner, so that whoever is named in the answer is the one who lost it, and not the next.
+        while let Some(holder) = self.holder_of(name).await? {
+            if self.release(&self.keys.of(name), holder.owner.as_str(), "").await? == Unlocked::Released {
+                return Ok(Some(holder));
+            }
+        }
+        Ok(None)
+    }
+
     /// The names of all locks in the list, sorted.
-    pub(crate) async fn names(&self, query: &ListQuery) -> Result<Vec<LockName>> {
+    async fn names(&self, query: &ListQuery) -> Result<Vec<LockName>> {
         let pattern = self.keys.pattern(&query.prefix);
         let mut names = Vec::new();
         for server in self.servers.all().await? {

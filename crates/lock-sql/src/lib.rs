@@ -28,12 +28,12 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+mod keys;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
-mod rows;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod server;
 #[cfg(feature = "sqlite")]

@@ -11,16 +11,17 @@ use zookeeper_client::{
     Client, CreateMode, CreateOptions, Error as ZkError, EventType, MultiWriteError, MultiWriteResult, WatchedEvent,
 };
 
+use crate::ZookeeperLock;
 use crate::claims::Hold;
 use crate::error::{of_preparing, of_request};
-use crate::names::{Ahead, ahead, name_of};
+use crate::keys::{Ahead, ahead, name_of};
 use crate::release::{find, node_prefix, passing, release};
 use crate::session::{Life, Session};
 use crate::sessions::Sessions;
 use crate::tokens::Tokens;
 
 /// What came of one attempt in one session.
-pub(crate) enum Attempt {
+enum Attempt {
     Granted(Grant),
     Busy,
     /// The session is over, and what it made with it.
@@ -54,11 +55,45 @@ enum Turn {
     Look,
 }
 
+impl ZookeeperLock {
+    pub(crate) async fn acquire(&self, claim: &Claim, wait: bool) -> Result<Option<Grant>> {
+        for session in self.sessions.with_claim(&claim.owner) {
+            if let Some(grant) = confirmed(&session, claim).await? {
+                return Ok(Some(grant));
+            }
+            release(&session, &claim.owner).await?;
+        }
+        loop {
+            let session = ready(&self.sessions, claim.lease).await?;
+            match attempt(&session, claim, wait).await? {
+                Attempt::Granted(grant) => return Ok(Some(grant)),
+                Attempt::Busy => return Ok(None),
+                Attempt::SessionOver => {}
+            }
+        }
+    }
+}
+
+/// The grant that this claim has already, if its node is still the first in line.
+async fn confirmed(session: &Session, claim: &Claim) -> Result<Option<Grant>> {
+    let Some((hold, node)) = session.claimed(&claim.owner).and_then(|claimed| Some((claimed.hold?, claimed.node?)))
+    else {
+        return Ok(None);
+    };
+    if session.life() > Life::Alive || session.now() >= hold.ends {
+        return Ok(None);
+    }
+    let Some((folder, own)) = node.rsplit_once('/') else { return Ok(None) };
+    let children = session.list_now(folder).await.map_err(of_request)?.unwrap_or_default();
+    let first = ahead(&children, own).is_some_and(|ahead| ahead.count == 0);
+    Ok(first.then_some(Grant::new(hold.token, hold.ends)))
+}
+
 /// A session in which a claim of this lease can enter a line.
 ///
 /// # Errors
 /// Nothing was asked about any lock.
-pub(crate) async fn ready(sessions: &Sessions, lease: Duration) -> Result<Arc<Session>> {
+async fn ready(sessions: &Sessions, lease: Duration) -> Result<Arc<Session>> {
     let late = Instant::now() + sessions.settings.timeout;
     loop {
         let session = sessions.of(lease).await?;
@@ -92,7 +127,7 @@ async fn prepare(session: &Session, lease: Duration) -> Result<()> {
 ///
 /// # Errors
 /// As of [`DistributedLock::lock`](lock_core::DistributedLock::lock).
-pub(crate) async fn attempt(session: &Session, claim: &Claim, wait: bool) -> Result<Attempt> {
+async fn attempt(session: &Session, claim: &Claim, wait: bool) -> Result<Attempt> {
     let client = session.connected().await?;
     if !session.begin(&claim.owner, &claim.name) {
         return Ok(Attempt::SessionOver);
@@ -116,7 +151,7 @@ pub(crate) async fn attempt(session: &Session, claim: &Claim, wait: bool) -> Res
 }
 
 async fn stand(session: &Session, client: Arc<Client>, claim: &Claim, wait: bool) -> Result<Attempt> {
-    let folder = session.settings.names.folder(&claim.name);
+    let folder = session.settings.keys.folder(&claim.name);
     let prefix = format!("{folder}/{}", node_prefix(&claim.owner));
     let entering = enter(session, &client, claim, &folder, &prefix);
     let entered = timeout(session.settings.timeout, entering).await;
@@ -192,7 +227,7 @@ async fn make(
     tokens: Tokens,
 ) -> Result<(i64, String, bool), ZkError> {
     let mut writer = client.new_multi_writer();
-    let checks = tokens.check(&mut writer, &session.settings.names)?;
+    let checks = tokens.check(&mut writer, &session.settings.keys)?;
     writer.add_create(prefix, claim.owner.as_str().as_bytes(), mode)?;
     writer.add_set_data(folder, b"", None)?;
     let written = writer.commit().await.map_err(|error| match error {

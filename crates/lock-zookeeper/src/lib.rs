@@ -26,14 +26,15 @@ mod acquire;
 mod claims;
 mod doctor;
 mod error;
-mod factory;
-mod look;
-mod names;
+mod keys;
+mod options;
 #[cfg(test)]
 mod properties;
 mod release;
+mod renew;
 mod session;
 mod sessions;
+mod status;
 mod supervise;
 mod tokens;
 
@@ -49,14 +50,10 @@ use lock_core::{
 use tokio::sync::broadcast::error::RecvError;
 use zookeeper_client::Error as ZkError;
 
-use acquire::{Attempt, attempt, ready};
 use claims::Hold;
 use error::of_request;
-use factory::Settings;
-pub use factory::{ZookeeperFactory, ZookeeperOptions};
-use names::ahead;
-use release::{node_prefix, release};
-use session::{Life, Session};
+use options::Settings;
+pub use options::{ZookeeperFactory, ZookeeperOptions};
 use sessions::Sessions;
 
 /// Locks on one ZooKeeper server or ensemble.
@@ -72,8 +69,8 @@ pub struct ZookeeperLock {
 
 impl fmt::Debug for ZookeeperLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (servers, names) = (&self.settings.servers, &self.settings.names);
-        f.debug_struct("ZookeeperLock").field("servers", servers).field("names", names).finish_non_exhaustive()
+        let (servers, keys) = (&self.settings.servers, &self.settings.keys);
+        f.debug_struct("ZookeeperLock").field("servers", servers).field("keys", keys).finish_non_exhaustive()
     }
 }
 
@@ -90,82 +87,12 @@ impl ZookeeperLock {
         ZookeeperOptions::new(url)?.prefix(prefix).connect().await
     }
 
-    async fn acquire(&self, claim: &Claim, wait: bool) -> Result<Option<Grant>> {
-        for session in self.sessions.with_claim(&claim.owner) {
-            if let Some(grant) = confirmed(&session, claim).await? {
-                return Ok(Some(grant));
-            }
-            release(&session, &claim.owner).await?;
-        }
-        loop {
-            let session = ready(&self.sessions, claim.lease).await?;
-            match attempt(&session, claim, wait).await? {
-                Attempt::Granted(grant) => return Ok(Some(grant)),
-                Attempt::Busy => return Ok(None),
-                Attempt::SessionOver => {}
-            }
-        }
-    }
-
     /// What this client holds for this owner, and what time it is.
     fn hold(&self, owner: &OwnerId) -> Option<(Hold, Instant)> {
         let sessions = self.sessions.with_claim(owner);
         let hold = sessions.iter().find_map(|session| session.claimed(owner)?.hold)?;
         Some((hold, self.settings.clock.now()))
     }
-
-    /// Renews the claims of one session.
-    async fn renew_in(session: &Session, claims: &[(usize, &Claim)]) -> Vec<(usize, Result<Renewal>)> {
-        // A proof that comes later renews nothing any more.
-        let proof = tokio::time::timeout(session.lasts, session.prove()).await.unwrap_or(Err(ZkError::Timeout));
-        let now = session.now();
-        let renewal = |claim: &Claim| {
-            proof.clone().map_err(of_request)?;
-            let valid_until = session.valid_until(claim.lease);
-            let mut state = session.state();
-            // Under the same lock under which its release begins.
-            let claimed = state.claims.get_mut(&claim.owner).filter(|claimed| !claimed.ending);
-            Ok(match claimed.and_then(|claimed| claimed.hold.as_mut()).filter(|hold| now < hold.ends) {
-                Some(hold) => {
-                    hold.ends = valid_until;
-                    Renewal::Held { valid_until }
-                }
-                None => Renewal::NotHeld,
-            })
-        };
-        claims.iter().map(|(at, claim)| (*at, renewal(claim))).collect()
-    }
-
-    /// A release of what this client knows nothing of.
-    async fn release_unknown(&self, claim: &Claim) -> Result<Unlocked> {
-        let session = self.sessions.any().await?;
-        let folder = self.settings.names.folder(&claim.name);
-        let children = session.list_now(&folder).await.map_err(of_request)?.unwrap_or_default();
-        let prefix = node_prefix(&claim.owner);
-        for own in children.iter().filter(|child| child.starts_with(&prefix)) {
-            let path = &format!("{folder}/{own}");
-            match session.ask(|client| async move { client.delete(path, None).await }).await {
-                Ok(()) | Err(ZkError::NoNode) => {}
-                Err(error) => return Err(of_request(error)),
-            }
-        }
-        Ok(Unlocked::NotHeld)
-    }
-}
-
-/// The grant that this claim has already, if its node is still the first in line.
-async fn confirmed(session: &Session, claim: &Claim) -> Result<Option<Grant>> {
-    let Some((hold, node)) = session.claimed(&claim.owner).and_then(|claimed| Some((claimed.hold?, claimed.node?)))
-    else {
-        return Ok(None);
-    };
-    if session.life() > Life::Alive || session.now() >= hold.ends {
-        return Ok(None);
-    }
-    let Some((folder, own)) = node.rsplit_once('/') else { return Ok(None) };
-    let children = session.list_now(folder).await.map_err(of_request)?.unwrap_or_default();
-    let first = ahead(&children, own).is_some_and(|ahead| ahead.count == 0);
-    Ok(first.then_some(Grant::new(hold.token, hold.ends)))
 }
 
 #[async_trait]
@@ -196,37 +123,11 @@ impl DistributedLock for ZookeeperLock {
     }
 
     async fn unlock(&self, claim: &Claim) -> Result<Unlocked> {
-        let sessions = self.sessions.with_claim(&claim.owner);
-        if sessions.is_empty() {
-            return self.release_unknown(claim).await;
-        }
-        let mut unlocked = Unlocked::NotHeld;
-        for session in sessions {
-            if release(&session, &claim.owner).await? == Unlocked::Released {
-                unlocked = Unlocked::Released;
-            }
-        }
-        Ok(unlocked)
+        self.release(claim).await
     }
 
     async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
-        let mut answers: Vec<_> = claims.iter().map(|_| Ok(Renewal::NotHeld)).collect();
-        let mut by_session: Vec<(Arc<Session>, Vec<(usize, &Claim)>)> = Vec::new();
-        for (at, claim) in claims.iter().enumerate() {
-            for session in
-                self.sessions.with_claim(&claim.owner).into_iter().filter(|session| session.life() == Life::Alive)
-            {
-                match by_session.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &session)) {
-                    Some((_, claims)) => claims.push((at, claim)),
-                    None => by_session.push((session, vec![(at, claim)])),
-                }
-            }
-        }
-        let renewals = by_session.iter().map(|(session, claims)| Self::renew_in(session, claims));
-        for (at, answer) in futures_util::future::join_all(renewals).await.into_iter().flatten() {
-            answers[at] = answer;
-        }
-        answers
+        renew::renew(&self.sessions, claims).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockStatus> {
@@ -239,20 +140,7 @@ impl DistributedLock for ZookeeperLock {
     }
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
-        let session = self.sessions.any().await?;
-        loop {
-            // By node, so that whoever is named in the answer is the one who lost it, and not the next.
-            let seen = self.look(vec![name.clone()]).await?.pop();
-            let Some((holder, node)) = seen.and_then(|seen| Some((seen.status.into_holder()?, seen.node?))) else {
-                return Ok(None);
-            };
-            let client = session.connected().await?;
-            match session.answer(client.delete(&node, None)).await {
-                Ok(()) => return Ok(Some(holder)),
-                Err(ZkError::NoNode) => {}
-                Err(error) => return Err(of_request(error)),
-            }
-        }
+        self.end_hold(name).await
     }
 
     async fn raise_tokens(&self, _name: &LockName, above: StoreToken) -> Result<()> {

@@ -3,25 +3,25 @@
 
 use lock_core::LockName;
 
-use super::names::{Names, ahead, in_line, name_of};
+use super::keys::{Keys, ahead, in_line, name_of};
 
 pub(crate) fn names_have_nodes_of_their_own(prefix: &str, name: &str, other: &str) {
-    let (Ok(names), Ok(name), Ok(other)) = (Names::new(prefix), LockName::new(name), LockName::new(other)) else {
+    let (Ok(keys), Ok(name), Ok(other)) = (Keys::new(prefix), LockName::new(name), LockName::new(other)) else {
         return;
     };
-    let folder = names.folder(&name);
+    let folder = keys.folder(&name);
     let child = name_of(&folder);
     let is_a_node = child.bytes().all(|byte| (b' '..=b'~').contains(&byte)) && !matches!(child, "" | "." | "..");
-    assert!(is_a_node && folder == format!("{}/{child}", names.root().trim_end_matches('/')), "{folder}");
-    assert!(folder != "/zookeeper" && folder != names.beacons(), "{folder}");
-    assert_eq!(folder == names.folder(&other), name == other);
-    assert_eq!(names.name(child), Some(name));
+    assert!(is_a_node && folder == format!("{}/{child}", keys.root().trim_end_matches('/')), "{folder}");
+    assert!(folder != "/zookeeper" && folder != keys.beacons(), "{folder}");
+    assert_eq!(folder == keys.folder(&other), name == other);
+    assert_eq!(keys.name(child), Some(name));
 }
 
 pub(crate) fn a_node_of_another_does_no_harm(prefix: &str, child: &str) {
-    let Ok(names) = Names::new(prefix) else { return };
-    if let Some(name) = names.name(child) {
-        assert_eq!(name_of(&names.folder(&name)), child);
+    let Ok(keys) = Keys::new(prefix) else { return };
+    if let Some(name) = keys.name(child) {
+        assert_eq!(name_of(&keys.folder(&name)), child);
     }
 }
 

@@ -1,13 +1,46 @@
 //! The way out of a line: a node is deleted by its path, or searched for where it is in doubt.
 
-use lock_core::{LockName, OwnerId, Result, Unlocked};
+use lock_core::{Claim, LockName, OwnerId, Result, Unlocked};
 use uuid::Uuid;
 use zookeeper_client::{Client, CreateMode, Error as ZkError};
 
+use crate::ZookeeperLock;
 use crate::claims::Claimed;
-use crate::error;
-use crate::names::{ahead, in_line, name_of};
+use crate::error::{self, of_request};
+use crate::keys::{ahead, in_line, name_of};
 use crate::session::{Life, Session};
+
+impl ZookeeperLock {
+    pub(crate) async fn release(&self, claim: &Claim) -> Result<Unlocked> {
+        let sessions = self.sessions.with_claim(&claim.owner);
+        if sessions.is_empty() {
+            return self.release_unknown(claim).await;
+        }
+        let mut unlocked = Unlocked::NotHeld;
+        for session in sessions {
+            if release(&session, &claim.owner).await? == Unlocked::Released {
+                unlocked = Unlocked::Released;
+            }
+        }
+        Ok(unlocked)
+    }
+
+    /// A release of what this client knows nothing of.
+    async fn release_unknown(&self, claim: &Claim) -> Result<Unlocked> {
+        let session = self.sessions.any().await?;
+        let folder = self.settings.keys.folder(&claim.name);
+        let children = session.list_now(&folder).await.map_err(of_request)?.unwrap_or_default();
+        let prefix = node_prefix(&claim.owner);
+        for own in children.iter().filter(|child| child.starts_with(&prefix)) {
+            let path = &format!("{folder}/{own}");
+            match session.ask(|client| async move { client.delete(path, None).await }).await {
+                Ok(()) | Err(ZkError::NoNode) => {}
+                Err(error) => return Err(of_request(error)),
+            }
+        }
+        Ok(Unlocked::NotHeld)
+    }
+}
 
 /// What a node's name begins with. Of the owner it shows nothing, and from the owner it can be told again.
 pub(crate) fn node_prefix(owner: &OwnerId) -> String {
@@ -123,7 +156,7 @@ pub(crate) async fn find(
     owner: &OwnerId,
     lock: &LockName,
 ) -> Result<Option<(String, Vec<String>)>, ZkError> {
-    let folder = session.settings.names.folder(lock);
+    let folder = session.settings.keys.folder(lock);
     let Some(children) = session.list_now(&folder).await? else { return Ok(None) };
     let prefix = node_prefix(owner);
     let named = children.iter().filter(|child| child.starts_with(&prefix)).cloned().collect();

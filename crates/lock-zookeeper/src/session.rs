@@ -18,7 +18,7 @@ use zookeeper_client::{Client, CreateMode, Error as ZkError, SessionInfo, Sessio
 
 use crate::claims::Claimed;
 use crate::error;
-use crate::factory::Settings;
+use crate::options::Settings;
 
 /// The pause before the servers are tried again.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -273,7 +273,7 @@ impl Session {
 
     /// Writes the session's beacon, and answers what the servers then say of it.
     pub(crate) async fn write_beacon(&self) -> Result<Stat, ZkError> {
-        let folder = &self.settings.names.beacons();
+        let folder = &self.settings.keys.beacons();
         let path = &beacon(folder, self.info.id().0);
         let lasts = &self.lasts.as_millis().to_string();
         let ephemeral = &CreateMode::Ephemeral.with_acls(self.settings.acls());
@@ -302,7 +302,7 @@ impl Session {
 
     /// From now on this session reads what was done before: the server that it asks may be behind the others.
     pub(crate) async fn catch_up(&self) -> Result<(), ZkError> {
-        let root = self.settings.names.root();
+        let root = self.settings.keys.root();
         self.ask(|client| async move { client.sync(root).await }).await
     }
 

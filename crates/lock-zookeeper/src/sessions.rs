@@ -12,7 +12,7 @@ use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 
 use crate::error;
-use crate::factory::Settings;
+use crate::options::Settings;
 use crate::session::{Life, Session};
 use crate::supervise::{mourn, supervise};
 

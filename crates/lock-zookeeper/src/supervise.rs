@@ -361,7 +361,7 @@ mod tests {
         let claim = Claim::new(name, OwnerId::from_store("holder"), session.lasts);
         lock.try_lock(&claim).await.unwrap().unwrap();
         let client = session.client().unwrap();
-        let folder = session.settings.names.beacons();
+        let folder = session.settings.keys.beacons();
         let rights = [Acl::new(Permission::READ | Permission::DELETE, AuthId::anyone())];
         client.set_acl(&folder, &rights, None).await.unwrap();
         client.delete(&beacon(&folder, session.info.id().0), None).await.unwrap();

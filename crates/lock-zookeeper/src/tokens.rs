@@ -16,7 +16,7 @@ use lock_core::{Error, ErrorKind, Result, StoreToken, TokenBase};
 use zookeeper_client::{Client, CreateMode, Error as ZkError, MultiWriter, Stat};
 
 use crate::error::of_request;
-use crate::names::Names;
+use crate::keys::Keys;
 use crate::session::Session;
 
 /// From where tokens are counted, as it was read.
@@ -42,14 +42,14 @@ impl Tokens {
         Ok(Self { base, addition, czxid: stat.czxid, version: stat.version })
     }
 
-    fn mark(&self, names: &Names) -> String {
-        format!("{}/{:016x}", names.tokens(), self.czxid)
+    fn mark(&self, keys: &Keys) -> String {
+        format!("{}/{:016x}", keys.tokens(), self.czxid)
     }
 
     /// Has a transaction fail unless this still is so. Answers by how many of its operations.
-    pub(crate) fn check(&self, writer: &mut MultiWriter<'_>, names: &Names) -> Result<usize, ZkError> {
-        writer.add_check_version(&names.tokens(), self.version)?;
-        writer.add_check_version(&self.mark(names), ANY)?;
+    pub(crate) fn check(&self, writer: &mut MultiWriter<'_>, keys: &Keys) -> Result<usize, ZkError> {
+        writer.add_check_version(&keys.tokens(), self.version)?;
+        writer.add_check_version(&self.mark(keys), ANY)?;
         Ok(2)
     }
 }
@@ -116,7 +116,7 @@ impl Session {
             // Cut off to milliseconds.
             let now = u64::try_from(written.mtime).unwrap_or_default().saturating_add(1).saturating_mul(1000);
             let behind = now.saturating_sub(tokens.base.token(written.mzxid).map_or(StoreToken::MAX, StoreToken::get));
-            let alone = self.list(&self.settings.names.beacons()).await?.is_none_or(|beacons| beacons.len() < 2);
+            let alone = self.list(&self.settings.keys.beacons()).await?.is_none_or(|beacons| beacons.len() < 2);
             let is_stale = TokenBase::is_stale(Duration::from_micros(behind), alone);
             if !is_stale || self.add(tokens, behind).await? {
                 return Ok(self.settings.tokens.lock().tokens.unwrap_or(tokens));
@@ -138,7 +138,7 @@ impl Session {
 
     /// Adds to what was read. No, if somebody else changed it meanwhile.
     async fn add(&self, tokens: Tokens, missing: u64) -> Result<bool, ZkError> {
-        let path = &self.settings.names.tokens();
+        let path = &self.settings.keys.tokens();
         let sum = &tokens.addition.saturating_add(missing).to_string();
         let version = Some(tokens.version);
         match self.ask(|client| async move { client.set_data(path, sum.as_bytes(), version).await }).await {
@@ -177,7 +177,7 @@ impl Session {
     }
 
     async fn look_for_tokens(&self) -> Result<Option<Tokens>, ZkError> {
-        let path = &self.settings.names.tokens();
+        let path = &self.settings.keys.tokens();
         let looking = |client: std::sync::Arc<Client>| async move {
             // A server that is behind the others does not have it yet.
             client.sync(path).await?;
@@ -191,7 +191,7 @@ impl Session {
 
     /// Or somebody else does.
     async fn make_tokens(&self) -> Result<(), ZkError> {
-        let path = &self.settings.names.tokens();
+        let path = &self.settings.keys.tokens();
         match self.make_persistent(path).await {
             Ok(()) => Ok(()),
             Err(ZkError::NoNode) => match path.rsplit_once('/') {
@@ -204,7 +204,7 @@ impl Session {
 
     /// No, if the node that it belongs to is gone.
     async fn make_mark(&self, tokens: &Tokens) -> Result<bool, ZkError> {
-        let path = &tokens.mark(&self.settings.names);
+        let path = &tokens.mark(&self.settings.keys);
         if self.ask(|client| async move { client.check_stat(path).await }).await?.is_some() {
             return Ok(true);
         }

@@ -9,7 +9,7 @@ use lock_core::{Result, StoreToken};
 use super::error::MySql;
 use super::statements::{DELETED_AT_ONCE, SWEPT_AT_ONCE, Statements, Sweep};
 use super::{Argument, MySqlLock, arguments};
-use crate::rows::micros;
+use crate::keys::micros;
 use crate::server::{Read, Server};
 use crate::sweep::Swept;
 

@@ -2,7 +2,8 @@
 
 use lock_core::{Finding, Result};
 
-use super::{PostgresLock, arguments, the_row};
+use super::statements::the_row;
+use super::{PostgresLock, arguments};
 use crate::server::{Again, Read};
 
 /// What the server says of itself.

@@ -7,8 +7,8 @@ use lock_core::{BackendFactory, DistributedLock, Error, ErrorKind, Result, Targe
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use super::error::Postgres;
-use super::statements::{SCHEMA, Statements, VERSION};
-use super::{PostgresLock, arguments, the_row};
+use super::statements::{SCHEMA, Statements, VERSION, the_row};
+use super::{PostgresLock, arguments};
 use crate::server::{Again, Read, Server, ServerOptions, Statement, TlsMode, fit};
 
 impl ServerOptions {

@@ -1,6 +1,9 @@
 //! All the SQL, besides the functions in `schema.sql`. Each statement decides alone and commits by itself.
 
-use crate::server::{Statement, Table};
+use lock_core::{Error, ErrorKind, Result};
+use sqlx::postgres::PgRow;
+
+use crate::server::{Answer, Statement, Table};
 
 /// What makes the tables and functions.
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
@@ -139,4 +142,9 @@ impl Statements {
             ),
         }
     }
+}
+
+/// The row of a statement that always answers one.
+pub(super) fn the_row(answer: &Answer<sqlx::Postgres>) -> Result<&PgRow> {
+    answer.rows.first().ok_or_else(|| Error::new(ErrorKind::Unknown, "the server answered nothing"))
 }

@@ -24,7 +24,7 @@ pub(crate) use read::{Read, caught};
 pub(crate) use unsettled::OnItsWay;
 pub(crate) use unsettled::Unsettled;
 
-use crate::rows::{SENT, SWEPT};
+use crate::keys::{SENT, SWEPT};
 
 /// A statement whose table names are filled in.
 pub(crate) type Statement = Arc<str>;

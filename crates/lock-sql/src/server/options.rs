@@ -11,7 +11,7 @@ use lock_core::{
     invalid_url, read_file,
 };
 
-use crate::rows::Prefix;
+use crate::keys::Prefix;
 
 /// The parameters of the URL, and the settings of the config, that are a server's own.
 const KNOWN: [&str; 12] = [

@@ -14,10 +14,10 @@ use tokio::sync::Mutex;
 use super::checkpoint::Checkpoints;
 use super::connection::{self, Opened};
 use super::error::{Code, of_statement};
-use super::factory::make_folder_of;
 use super::host_clock::HostClock;
+use super::options::make_folder_of;
 use super::statements::Ask;
-use crate::rows::{SENT, SWEPT};
+use crate::keys::{SENT, SWEPT};
 
 /// What a request may take beyond the time that SQLite waits for another writer.
 const GRACE: Duration = Duration::from_secs(2);

@@ -10,7 +10,7 @@ use sqlx::Row;
 use super::SqliteLock;
 use super::statements::{Ask, SWEEP, SWEEP_IS_DONE, SWEEP_IS_DUE, SWEEP_LINE};
 use super::store::{Failure, Store};
-use crate::rows::micros;
+use crate::keys::micros;
 use crate::sweep::Swept;
 
 /// How many rows a sweep looks at: it keeps other writers waiting meanwhile.

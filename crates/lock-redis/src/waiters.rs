@@ -10,11 +10,15 @@ use futures_util::future::join_all;
 use lock_core::{Error, Failures, InLine, News, OwnerId, Result, Watched};
 use redis::Value;
 
+use crate::RedisLock;
 use crate::answers::{left, read};
+use crate::batches::{in_time, together};
 use crate::connection::Again;
 use crate::keys::LockKeys;
 use crate::scripts::LOOK;
-use crate::{LIVES, RedisLock, in_time, together};
+
+/// For how long a client counts as living that was not heard of.
+pub(crate) const LIVES: Duration = Duration::from_secs(3);
 
 /// How often a client with waiters looks by itself.
 pub(crate) const TICK: Duration = Duration::from_secs(1);

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use super::error::Postgres;
 use super::{PostgresLock, arguments};
-use crate::rows::duration;
+use crate::keys::duration;
 use crate::server::{Again, Read, Said, caught};
 
 /// How often a client that listens looks by itself, and one that does not. A client counts as living for three such

@@ -15,7 +15,7 @@ use zookeeper_client::{Acls, Client, Connector, Error as ZkError};
 
 use crate::ZookeeperLock;
 use crate::error::{no_chroot, no_session};
-use crate::names::Names;
+use crate::keys::Keys;
 use crate::sessions::Sessions;
 use crate::tokens::Known;
 
@@ -51,7 +51,7 @@ pub(crate) struct Settings {
     cluster: String,
     login: Option<Login>,
     tls: Option<Tls>,
-    pub(crate) names: Names,
+    pub(crate) keys: Keys,
     /// The bound of each request.
     pub(crate) timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
@@ -244,7 +244,7 @@ impl ZookeeperOptions {
         check_timeout(self.timeout)?;
         let hosts = self.hosts.join(",");
         let settings = Arc::new(Settings {
-            names: Names::new(&self.prefix)?,
+            keys: Keys::new(&self.prefix)?,
             cluster: format!("{hosts}{}", self.chroot),
             servers: hosts,
             hosts: self.hosts,

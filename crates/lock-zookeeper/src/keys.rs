@@ -8,12 +8,12 @@ const ESCAPED: &AsciiSet = &CONTROLS.add(b'/').add(b'%');
 
 /// Makes paths of names.
 #[derive(Clone, Debug)]
-pub(crate) struct Names {
+pub(crate) struct Keys {
     /// Below which all locks are: a path, or empty for the chroot itself.
     root: String,
 }
 
-impl Names {
+impl Keys {
     /// The prefix is the path below which the locks are kept, with or without its first slash.
     pub(crate) fn new(prefix: &str) -> Result<Self> {
         let path = prefix.trim_matches('/');
@@ -121,8 +121,8 @@ mod tests {
 
     use super::*;
 
-    fn names(prefix: &str) -> Names {
-        Names::new(prefix).unwrap()
+    fn names(prefix: &str) -> Keys {
+        Keys::new(prefix).unwrap()
     }
 
     #[test]
@@ -150,7 +150,7 @@ mod tests {
             assert_ne!(bare.folder(&LockName::new(own).unwrap()), format!("/{own}"));
         }
         for bad in ["a//b", "../a", "zookeeper/x", "a\u{0}"] {
-            assert_eq!(Names::new(bad).unwrap_err().kind(), ErrorKind::Invalid, "{bad}");
+            assert_eq!(Keys::new(bad).unwrap_err().kind(), ErrorKind::Invalid, "{bad}");
         }
     }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 use lock_core::{Claim, Error, ErrorKind, Grant, Result};
 use tokio::time::{Instant, sleep};
 
-use super::{END_OF_LINE, MySqlLock, Seen, arguments};
+use super::acquire::{END_OF_LINE, GAVE_UP, Seen};
+use super::{MySqlLock, arguments};
 use crate::server::{Again, OnItsWay};
 
 /// The pause before the first question, and the longest one.
@@ -107,7 +108,7 @@ impl MySqlLock {
         let answer = self.server.run(&self.statements.enter, arguments!(key, owner, owner), Again::Yes).await?;
         let number = answer.result.last_insert_id() as i64;
         if number == 0 {
-            return Err(Error::new(ErrorKind::Refused, super::GAVE_UP));
+            return Err(Error::new(ErrorKind::Refused, GAVE_UP));
         }
         self.server.run(&self.statements.line, arguments!(key), Again::Yes).await?;
         Ok(Ticket { number, on_its_way, twice: answer.twice, last_seen: Instant::now() })

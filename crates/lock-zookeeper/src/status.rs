@@ -1,4 +1,4 @@
-//! What others see of the locks.
+//! What others see of the locks, and how a hold is ended.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use zookeeper_client::{Client, Error as ZkError, MultiReadResult, MultiReader, S
 
 use crate::ZookeeperLock;
 use crate::error::of_request;
-use crate::names::{in_line, is_in_line};
+use crate::keys::{in_line, is_in_line};
 use crate::session::{Session, beacon};
 use crate::tokens::Tokens;
 
@@ -34,9 +34,9 @@ impl ZookeeperLock {
 
     pub(crate) async fn page(&self, query: &ListQuery) -> Result<Page> {
         let session = self.sessions.any().await?;
-        let names = &self.settings.names;
-        let children = session.list_now(names.root()).await.map_err(of_request)?.unwrap_or_default();
-        let mut found: Vec<_> = children.iter().filter_map(|child| names.name(child)).collect();
+        let keys = &self.settings.keys;
+        let children = session.list_now(keys.root()).await.map_err(of_request)?.unwrap_or_default();
+        let mut found: Vec<_> = children.iter().filter_map(|child| keys.name(child)).collect();
         found.retain(|name| query.selects(name));
         found.sort_unstable();
         let mut page = Page::default();
@@ -55,12 +55,30 @@ impl ZookeeperLock {
 }
 
 impl ZookeeperLock {
+    /// Ends a hold, whosoever it is.
+    pub(crate) async fn end_hold(&self, name: &LockName) -> Result<Option<Holder>> {
+        let session = self.sessions.any().await?;
+        loop {
+            // By node, so that whoever is named in the answer is the one who lost it, and not the next.
+            let seen = self.look(vec![name.clone()]).await?.pop();
+            let Some((holder, node)) = seen.and_then(|seen| Some((seen.status.into_holder()?, seen.node?))) else {
+                return Ok(None);
+            };
+            let client = session.connected().await?;
+            match session.answer(client.delete(&node, None)).await {
+                Ok(()) => return Ok(Some(holder)),
+                Err(ZkError::NoNode) => {}
+                Err(error) => return Err(of_request(error)),
+            }
+        }
+    }
+
     /// Nodes in the folders of some locks that are in none of their lines, as they are found.
     pub(crate) async fn foreign(&self) -> Result<Vec<String>> {
         let session = self.sessions.any().await?;
-        let names = &self.settings.names;
-        let children = session.list_now(names.root()).await.map_err(of_request)?.unwrap_or_default();
-        let folders = children.iter().filter_map(|child| Some(names.folder(&names.name(child)?)));
+        let keys = &self.settings.keys;
+        let children = session.list_now(keys.root()).await.map_err(of_request)?.unwrap_or_default();
+        let folders = children.iter().filter_map(|child| Some(keys.folder(&keys.name(child)?)));
         let folders: Vec<_> = folders.take(MOST).collect();
         let found = Look { lock: self, session: &session }.children(&folders).await.map_err(of_request)?;
         let strangers = |(folder, children): (&String, Vec<String>)| {
@@ -78,13 +96,13 @@ struct Look<'a> {
 
 impl Look<'_> {
     async fn at(&self, names: Vec<LockName>) -> Result<Vec<Seen>, ZkError> {
-        let folders: Vec<_> = names.iter().map(|name| self.lock.settings.names.folder(name)).collect();
+        let folders: Vec<_> = names.iter().map(|name| self.lock.settings.keys.folder(name)).collect();
         let mut lines = Vec::new();
         for (folder, children) in folders.iter().zip(self.children(&folders).await?) {
             lines.push(in_line(children).into_iter().map(|child| format!("{folder}/{child}")).collect::<Vec<_>>());
         }
         let mut paths = lines.concat();
-        paths.push(self.lock.settings.names.tokens());
+        paths.push(self.lock.settings.keys.tokens());
         let mut nodes = self.data(&paths).await?;
         // Without a base there is nobody who has a token, either.
         let base = match nodes.pop().flatten() {
@@ -99,7 +117,7 @@ impl Look<'_> {
                 line.into_iter().filter_map(|path| nodes.next()?.map(|(data, stat)| (path, data, stat))).collect()
             })
             .collect();
-        let folder = self.lock.settings.names.beacons();
+        let folder = self.lock.settings.keys.beacons();
         let sessions: Vec<_> =
             lines.iter().filter_map(|line| line.first()).map(|(.., stat)| stat.ephemeral_owner).collect();
         let beacons: Vec<_> = sessions.iter().map(|session| beacon(&folder, *session)).collect();

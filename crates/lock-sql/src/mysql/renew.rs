@@ -1,0 +1,49 @@
+//! How leases are prolonged, many at once.
+
+use lock_core::{Claim, Error, Renewal, Result};
+
+use super::statements::RENEWED_AT_ONCE;
+use super::{Argument, MySqlLock, arguments};
+use crate::keys::{duration, micros};
+use crate::server::{Again, Statement};
+
+impl MySqlLock {
+    pub(super) async fn renew_all(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
+        let mut answers = Vec::with_capacity(claims.len());
+        for same in claims.chunk_by(|one, next| one.lease == next.lease) {
+            for some in same.chunks(RENEWED_AT_ONCE) {
+                match self.renew_some(some).await {
+                    Ok(renewals) => answers.extend(renewals.into_iter().map(Ok)),
+                    Err(error) => answers.extend(vec![Err(error); some.len()]),
+                }
+            }
+        }
+        answers
+    }
+
+    /// Prolongs leases of the same length. A batch that was prolonged as a whole is done; in another, each claim is
+    /// asked for alone, since the server does not say which it was.
+    async fn renew_some(&self, claims: &[Claim]) -> Result<Vec<Renewal>> {
+        let lease = micros(claims[0].lease);
+        let prolong = async |statement: &Statement, some: &[Claim], as_many: usize| {
+            let mut arguments = arguments!(lease, lease);
+            // Filled up with the last one, so that the statement is always the same.
+            let filled = || (0..as_many).map(|at| &some[at.min(some.len() - 1)]);
+            filled().for_each(|claim| self.prefix.key(&claim.name).as_str().add_to(&mut arguments));
+            filled().for_each(|claim| claim.owner.as_str().add_to(&mut arguments));
+            let answer = self.server.run(statement, arguments, Again::Yes).await?;
+            let held = Renewal::Held { valid_until: answer.sent + duration(lease) };
+            Ok::<_, Error>((held, answer.result.rows_affected() == some.len() as u64))
+        };
+        let (held, all) = prolong(&self.statements.renew, claims, RENEWED_AT_ONCE).await?;
+        if all {
+            return Ok(vec![held; claims.len()]);
+        }
+        let mut renewals = Vec::with_capacity(claims.len());
+        for claim in claims {
+            let (held, is_held) = prolong(&self.statements.renew_one, std::slice::from_ref(claim), 1).await?;
+            renewals.push(if is_held { held } else { Renewal::NotHeld });
+        }
+        Ok(renewals)
+    }
+}

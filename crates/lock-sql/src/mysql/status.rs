@@ -1,0 +1,85 @@
+//! Who holds locks, who waits for them, which there are, and how a hold is ended.
+
+use std::collections::HashMap;
+
+use lock_core::{Error, ErrorKind, Holder, ListQuery, LockName, LockStatus, OwnerId, Page, Result, Unlocked};
+use sqlx::mysql::MySqlRow;
+
+use super::{MySqlLock, arguments};
+use crate::keys::holder;
+use crate::server::{Again, Read};
+
+impl MySqlLock {
+    pub(super) async fn status_of(&self, name: &LockName) -> Result<LockStatus> {
+        let key = self.prefix.key(name);
+        let waiters = self.waiters(&key, &key).await?.remove(&key).unwrap_or_default();
+        Ok(LockStatus::new(name.clone(), self.holder_of(name).await?, waiters))
+    }
+
+    pub(super) async fn holder_of(&self, name: &LockName) -> Result<Option<Holder>> {
+        let key = self.prefix.key(name);
+        let answer = self.server.run(&self.statements.holder, arguments!(key.as_str()), Again::Yes).await?;
+        answer.rows.first().map_or(Ok(None), |row| self.holder_in(row))
+    }
+
+    pub(super) async fn page(&self, query: &ListQuery) -> Result<Page> {
+        let (from, end) = self.prefix.range(&query.prefix);
+        let (from, end) = (from.as_str(), end.as_str());
+        let after = query.after.as_ref().map(|name| self.prefix.key(name)).unwrap_or_default();
+        let after = after.as_str();
+        let arguments = arguments!(from, after, end, from, after, end, query.fetch_size() as i64);
+        let answer = self.server.run(&self.statements.list, arguments, Again::Yes).await?;
+        let (Some(first), Some(last)) = (answer.rows.first(), answer.rows.last()) else { return Ok(Page::default()) };
+        let key = |row| self.text(row, "name").map(Option::unwrap_or_default);
+        let mut waiters = self.waiters(&key(first)?, &key(last)?).await?;
+        let mut locks: Vec<_> = answer.rows.iter().map(|row| self.status(row, &mut waiters)).collect::<Result<_>>()?;
+        let next = query.cut(&mut locks, |lock| &lock.name);
+        Ok(Page::new(locks, next))
+    }
+
+    /// Ends a hold, whosoever it is.
+    pub(super) async fn end_hold(&self, name: &LockName) -> Result<Option<Holder>> {
+        // By owner, so that whoever is named in the answer is the one who lost it, and not the next.
+        while let Some(holder) = self.holder_of(name).await? {
+            if self.release(name, &holder.owner).await? == Some(Unlocked::Released) {
+                return Ok(Some(holder));
+            }
+        }
+        Ok(None)
+    }
+
+    fn status(&self, row: &MySqlRow, waiters: &mut HashMap<String, Vec<OwnerId>>) -> Result<LockStatus> {
+        let key = self.text(row, "name")?.ok_or_else(|| self.foreign())?;
+        let name = self.prefix.name(&key).ok_or_else(|| self.foreign())?;
+        Ok(LockStatus::new(name, self.holder_in(row)?, waiters.remove(&key).unwrap_or_default()))
+    }
+
+    fn holder_in(&self, row: &MySqlRow) -> Result<Option<Holder>> {
+        let Some(owner) = self.text(row, "owner")? else { return Ok(None) };
+        holder(&owner, row.read("held_us")?, row.read("left_us")?, row.read("token")?).map(Some)
+    }
+
+    /// Who waits for the locks from this key to that.
+    async fn waiters(&self, from: &str, to: &str) -> Result<HashMap<String, Vec<OwnerId>>> {
+        let answer = self.server.run(&self.statements.waiters, arguments!(from, to), Again::Yes).await?;
+        let mut waiters: HashMap<_, Vec<_>> = HashMap::new();
+        for row in &answer.rows {
+            let (Some(key), Some(owner)) = (self.text(row, "name")?, self.text(row, "owner")?) else { continue };
+            waiters.entry(key).or_default().push(OwnerId::from_store(&owner));
+        }
+        Ok(waiters)
+    }
+
+    fn text(&self, row: &MySqlRow, column: &str) -> Result<Option<String>> {
+        let bytes: Option<Vec<u8>> = row.read(column)?;
+        bytes.map(|bytes| String::from_utf8(bytes).map_err(|_| self.foreign())).transpose()
+    }
+
+    fn foreign(&self) -> Error {
+        let server = &self.server.shown;
+        Error::new(
+            ErrorKind::Refused,
+            format!("the server {server}: a row has a name or an owner that is none of ours"),
+        )
+    }
+}

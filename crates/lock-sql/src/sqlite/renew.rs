@@ -1,0 +1,44 @@
+//! How leases are prolonged, many at once.
+
+use std::collections::HashSet;
+
+use lock_core::{Claim, Renewal, Result};
+use sqlx::Row;
+
+use super::SqliteLock;
+use super::statements::{Ask, RENEW};
+use super::store::Failure;
+use crate::keys::{duration, micros};
+
+/// How many leases one statement prolongs: it keeps other writers waiting meanwhile.
+const RENEWED_AT_ONCE: usize = 256;
+
+impl SqliteLock {
+    pub(super) async fn renew_all(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
+        let mut answers = Vec::with_capacity(claims.len());
+        for some in claims.chunks(RENEWED_AT_ONCE) {
+            match self.renew_some(some).await {
+                Ok(renewals) => answers.extend(renewals.into_iter().map(Ok)),
+                Err(Failure::Replaced | Failure::Unmade(_)) => {
+                    answers.extend(some.iter().map(|_| Ok(Renewal::NotHeld)));
+                }
+                Err(Failure::Error(error)) => answers.extend(vec![Err(error); some.len()]),
+            }
+        }
+        answers
+    }
+
+    async fn renew_some(&self, claims: &[Claim]) -> Result<Vec<Renewal>, Failure> {
+        let leases: Vec<_> =
+            claims.iter().map(|claim| (self.key(&claim.name), claim.owner.as_str(), micros(claim.lease))).collect();
+        let leases = serde_json::to_string(&leases).expect("text and numbers are JSON");
+        let answer =
+            self.store.run(Ask { statement: RENEW, text: Some(&leases), many: true, ..Ask::default() }).await?;
+        let held: HashSet<&str> = answer.rows.iter().map(|row| row.get("owner")).collect();
+        let renewal = |claim: &Claim| match held.contains(claim.owner.as_str()) {
+            true => Renewal::Held { valid_until: answer.sent + duration(micros(claim.lease)) },
+            false => Renewal::NotHeld,
+        };
+        Ok(claims.iter().map(renewal).collect())
+    }
+}

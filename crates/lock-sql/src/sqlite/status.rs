@@ -1,0 +1,77 @@
+//! Who holds locks, who waits for them, which there are, and how a hold is ended.
+
+use lock_core::{Error, ErrorKind, Holder, ListQuery, LockName, LockStatus, OwnerId, Page, Result, Unlocked};
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+
+use super::SqliteLock;
+use super::statements::{Ask, HOLDER, INSPECT, LIST};
+use super::store::Failure;
+use crate::keys::holder;
+
+impl SqliteLock {
+    pub(super) async fn status_of(&self, name: &LockName) -> Result<LockStatus> {
+        let key = self.key(name);
+        let answer = self.run_again(Ask { statement: INSPECT, key: &key, ..Ask::default() }).await?;
+        match answer.rows.first() {
+            Some(row) => self.status(row),
+            None => Ok(LockStatus::free(name.clone())),
+        }
+    }
+
+    pub(super) async fn holder_of(&self, name: &LockName) -> Result<Option<Holder>> {
+        let key = self.key(name);
+        let answer = self.run_again(Ask { statement: HOLDER, key: &key, ..Ask::default() }).await?;
+        answer.rows.first().map_or(Ok(None), holder_in)
+    }
+
+    pub(super) async fn page(&self, query: &ListQuery) -> Result<Page> {
+        let (from, end) = self.prefix.range(&query.prefix);
+        let after = query.after.as_ref().map(|name| self.key(name)).unwrap_or_default();
+        let ask = Ask {
+            statement: LIST,
+            key: &from,
+            owner: &after,
+            number: query.fetch_size() as i64,
+            text: Some(&end),
+            many: true,
+            ..Ask::default()
+        };
+        let answer = self.run_again(ask).await?;
+        let mut locks: Vec<_> = answer.rows.iter().map(|row| self.status(row)).collect::<Result<_>>()?;
+        let next = query.cut(&mut locks, |lock| &lock.name);
+        Ok(Page::new(locks, next))
+    }
+
+    /// Ends a hold, whosoever it is.
+    pub(super) async fn end_hold(&self, name: &LockName) -> Result<Option<Holder>> {
+        // By owner, so that whoever is named in the answer is the one who lost it, and not the next.
+        while let Some(holder) = self.holder_of(name).await? {
+            match self.release(name, &holder.owner).await {
+                Ok(Some(Unlocked::Released)) => return Ok(Some(holder)),
+                Ok(_) | Err(Failure::Replaced | Failure::Unmade(_)) => {}
+                Err(Failure::Error(error)) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    fn status(&self, row: &SqliteRow) -> Result<LockStatus> {
+        let foreign = |what: &str| {
+            let path = self.store.path.display();
+            Error::new(ErrorKind::Refused, format!("the file {path} has a row whose {what} is none of ours"))
+        };
+        let name = self.prefix.name(row.get("name")).ok_or_else(|| foreign("name"))?;
+        let holder = holder_in(row)?;
+        let waiters: Vec<String> = serde_json::from_str(row.get("waiters")).map_err(|_| foreign("waiters"))?;
+        Ok(LockStatus::new(name, holder, waiters.iter().map(|owner| OwnerId::from_store(owner))))
+    }
+}
+
+fn holder_in(row: &SqliteRow) -> Result<Option<Holder>> {
+    let Some(owner) = row.get::<Option<&str>, _>("owner") else { return Ok(None) };
+    let left: i64 = row.get("left_us");
+    // Of another boot there is no start to count from: its last renewal is all that is known.
+    let held = row.get::<Option<i64>, _>("held_us").unwrap_or(row.get::<i64, _>("lease_us") - left);
+    holder(owner, held, left, row.get("token")).map(Some)
+}
