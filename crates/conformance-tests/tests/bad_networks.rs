@@ -36,7 +36,7 @@ impl BackendFactory for BadFactory {
 /// What is wrong, what is done to it, and by which rules it is caught.
 const CAUGHT: [(Fault, &[Blow], &[&str]); 5] = [
     (Fault::None, &[Blow::DelayAnswers, Blow::Cut, Blow::Stop, Blow::Kill], &[]),
-    (Fault::LeaseFromReply, &[Blow::DelayAnswers], &["B1"]),
+    (Fault::LeaseFromReply, &[Blow::DelayAnswers, Blow::HoldAnswers], &["B1"]),
     (Fault::NoDeadline, &[Blow::Cut], &["B1", "S0"]),
     (Fault::PlainDelete, &[Blow::Stop], &["B1", "S0"]),
     (Fault::NoExpiry, &[Blow::Kill], &["L2"]),

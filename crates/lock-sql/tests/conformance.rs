@@ -1,6 +1,6 @@
 //! The suite on SQLite files.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use lock_sql::{SqliteFactory, SqliteLock};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{Connection, Executor};
 use tempfile::TempDir;
+use test_servers::Disk;
 use tokio::sync::Mutex;
 
 conformance_tests::suite!(SqliteHarness);
@@ -45,11 +46,8 @@ impl Harness for SqliteHarness {
     }
 
     async fn store(&self) -> Box<dyn Store> {
-        // In memory where there is such a folder: a client whose turn it is to wait for the disk is passed over
-        // meanwhile.
-        let memory = Path::new("/dev/shm");
-        let folder = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() };
-        Box::new(SqliteStore { folder: folder.unwrap(), in_the_way: Mutex::default() })
+        // In memory where there is room: a client whose turn it is to wait for the disk is passed over meanwhile.
+        Box::new(SqliteStore { folder: test_servers::folder(Disk::Memory), in_the_way: Mutex::default() })
     }
 }
 

@@ -1,8 +1,11 @@
-//! Case 65: a fork of a process that holds a lock can neither renew nor release it.
+//! Case 65: a fork of a process that holds a lock can neither renew nor release it. And what is copied with its memory,
+//! as a machine is that is restored from a snapshot, does not draw the same owners: two holders would be one.
 //!
 //! A program of its own, without the test harness's threads: a fork has only the thread that forked.
 #![allow(unsafe_code)]
 
+use std::fs;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +16,18 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 
 const LEASE: Duration = Duration::from_secs(1);
+
+/// The random part of the next owner, which is drawn on a runtime and for a store of its own.
+fn draw(folder: &Path) -> String {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let store = SqliteLock::open(folder.join(std::process::id().to_string()), "fork").await.expect("a new file");
+        let guard = Locks::new(Arc::new(store)).mutex("b").lock().await.expect("free");
+        let owner = guard.owner().as_str().to_owned();
+        guard.unlock().await.expect("held to the end");
+        owner.rsplit_once('#').expect("an owner of ours").1.to_owned()
+    })
+}
 
 fn main() -> ExitCode {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -36,8 +51,9 @@ fn main() -> ExitCode {
                 tokio::time::sleep(LEASE).await;
                 !holds && tried && waited && released
             });
+            let told = fs::write(folder.path().join("drawn"), draw(folder.path())).is_ok();
             // Without destructors: they would close the parent's connection.
-            unsafe { nix::libc::_exit(if refused { 0 } else { 1 }) }
+            unsafe { nix::libc::_exit(if refused && told { 0 } else { 1 }) }
         }
         ForkResult::Parent { child } => {
             // The lock is kept alive while we wait.
@@ -47,6 +63,8 @@ fn main() -> ExitCode {
             assert_eq!(ended.expect("our child"), WaitStatus::Exited(child, 0), "the fork was let through");
             assert!(guard.is_held(), "held as before");
             runtime.block_on(guard.unlock()).expect("held to the end");
+            let drawn = fs::read_to_string(folder.path().join("drawn")).expect("the child wrote it");
+            assert_ne!(drawn, draw(folder.path()), "both draw the same owner");
             println!("test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
             ExitCode::SUCCESS
         }

@@ -3,7 +3,7 @@
 use std::env;
 use std::path::PathBuf;
 
-use oarlock::{Config, Locks, Scope};
+use oarlock::{BackendUrl, Config, Locks, Scope};
 
 use crate::args::Settings;
 use crate::exit::{CONFIG, Failure};
@@ -29,8 +29,7 @@ pub(crate) async fn connect(settings: &Settings, label: Option<String>) -> Resul
         return Err(Failure::new(CONFIG, message));
     }
     if settings.verbose > 0 {
-        // What the backend made of the URL: where a default lies, for one. It shows no secret.
-        output::say(format!("connected to {:?}", locks.backend()));
+        output::say(format!("connected to {}", locks.capabilities().backend));
     }
     Ok(locks)
 }
@@ -47,9 +46,21 @@ fn chosen(settings: &Settings, label: Option<String>) -> Result<Config, Failure>
     if settings.verbose > 0
         && let Some(url) = config.url()
     {
-        output::say(format!("using {url} ({origin})"));
+        output::say(format!("using {} ({origin})", in_full(url)));
     }
     Ok(config)
+}
+
+/// The URL, without its secrets. The embedded default names no file: there it is the one that is used.
+fn in_full(url: &BackendUrl) -> String {
+    let url = url.to_string();
+    #[cfg(feature = "sqlite")]
+    if url == oarlock::DEFAULT_URL
+        && let Ok(path) = oarlock::sql::default_path()
+    {
+        return format!("{url}{}", path.display());
+    }
+    url
 }
 
 /// The layers above the default, the strongest last, and where each comes from.

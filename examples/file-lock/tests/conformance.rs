@@ -1,7 +1,8 @@
 //! The suite on the lock in a folder.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -41,10 +42,8 @@ impl Harness for FileHarness {
     }
 
     async fn store(&self) -> Box<dyn Store> {
-        // In memory where there is such a folder: else whoever has its turn waits for the disk, and all others with it.
-        let memory = Path::new("/dev/shm");
-        let folder = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() };
-        Box::new(FileStore { folder: folder.unwrap(), in_the_way: Mutex::default() })
+        // Where it waits for a disk, so do all others: `cargo xtask test` names a folder in memory by `TMPDIR`.
+        Box::new(FileStore { folder: TempDir::new().unwrap(), in_the_way: Mutex::default() })
     }
 }
 
@@ -74,6 +73,14 @@ impl FileStore {
         let mut locks = self.read();
         edit(&mut locks);
         std::fs::write(self.path(), locks.to_string()).unwrap();
+    }
+}
+
+impl Drop for FileStore {
+    /// A client that was let go may write yet, and then the folder is not empty.
+    fn drop(&mut self) {
+        let removed = || std::fs::remove_dir_all(self.folder.path());
+        while removed().is_err_and(|error| error.kind() == ErrorKind::DirectoryNotEmpty) {}
     }
 }
 
