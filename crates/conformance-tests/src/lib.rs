@@ -129,6 +129,7 @@ pub mod history;
 pub mod hostile;
 pub mod oracle;
 mod ordeal;
+mod peer;
 mod plan;
 mod polls;
 mod proxy;

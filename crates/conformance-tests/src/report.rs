@@ -11,7 +11,7 @@ use crate::history::{self, Event, What};
 use crate::oracle::{self, Tolerance, Violation};
 use crate::ordeal::{Ordeal, freed, ordeals, recoveries};
 use crate::resource::Resource;
-use crate::torture::{GRACE, TortureOptions};
+use crate::torture::{GRACE, PEER, TortureOptions};
 use crate::workload::Workload;
 
 /// How late a loss may be told, beside stops: what a busy machine needs to get round to it.
@@ -25,6 +25,8 @@ pub struct Report {
     pub seed: u64,
     /// How many grants there were.
     pub grants: usize,
+    /// How many of them were another library's.
+    pub peers: usize,
     /// How many times somebody was denied.
     pub denials: usize,
     /// How many acquisitions and releases ended with an error.
@@ -90,6 +92,7 @@ impl Report {
         Ok(Self {
             seed: options.seed,
             grants: verdict.grants,
+            peers: events.iter().filter(|event| is_peers(event)).count(),
             denials: verdict.denials,
             failures: count(|what| matches!(what, What::Failed { .. } | What::ReleaseFailed)),
             losses: verdict.losses,
@@ -128,6 +131,10 @@ impl Report {
     }
 }
 
+fn is_peers(event: &Event) -> bool {
+    event.client.starts_with(PEER) && matches!(event.what, What::Granted { .. })
+}
+
 /// **L1**: after the last blow, somebody is granted a lock within the calm.
 fn paralysis(events: &[Event], ordeals: &[Ordeal], calm: Duration) -> Option<Violation> {
     let last = ordeals.iter().max_by_key(|ordeal| ordeal.to)?;
@@ -144,6 +151,9 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, grants, denials, failures, counted, losses, worst_notice, .. } = self;
         writeln!(f, "seed {seed}: {grants} grants, {denials} denials, {failures} failures, {counted} writes let in")?;
+        if self.peers > 0 {
+            writeln!(f, "{} of the grants to another library's lock", self.peers)?;
+        }
         let blows: Vec<_> = self.blows.iter().map(|(blow, count)| format!("{count} {blow}")).collect();
         writeln!(f, "blows: {}", if blows.is_empty() { "none".to_owned() } else { blows.join(", ") })?;
         write!(f, "{losses} losses told, at worst {worst_notice:?} late")?;

@@ -25,6 +25,7 @@ use tokio::time::Instant;
 
 use crate::ghosts;
 use crate::history::Log;
+pub use crate::peer::Program;
 pub use crate::plan::Blow;
 use crate::plan::{Lane, plan};
 use crate::proxy::Proxy;
@@ -84,10 +85,14 @@ impl TortureOptions {
 pub struct Site {
     servers: Vec<Box<dyn Server>>,
     url: Box<Url>,
+    peers: Vec<Box<Peer>>,
 }
 
 /// From where each server is reached to how a client connects.
 type Url = dyn Fn(&[SocketAddr]) -> String;
+
+/// From where each server is reached to another library's lock.
+type Peer = dyn Fn(&[SocketAddr]) -> Program;
 
 impl fmt::Debug for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -99,12 +104,25 @@ impl Site {
     /// A store without a server that could be struck: only the workers are.
     pub fn at(url: impl Into<String>) -> Self {
         let url = url.into();
-        Self { servers: Vec::new(), url: Box::new(move |_| url.clone()) }
+        Self { servers: Vec::new(), url: Box::new(move |_| url.clone()), peers: Vec::new() }
     }
 
     /// Servers, and the URL of a client that reaches them at these addresses, in their order.
     pub fn of(servers: Vec<Box<dyn Server>>, url: impl Fn(&[SocketAddr]) -> String + 'static) -> Self {
-        Self { servers, url: Box::new(url) }
+        Self { servers, url: Box::new(url), peers: Vec::new() }
+    }
+
+    /// Beside the workers, another library's lock takes the same ones. It is not struck itself, since no other library
+    /// promises what that asks for, but the servers are, which it reaches at these addresses.
+    #[must_use]
+    pub fn beside(mut self, peer: impl Fn(&[SocketAddr]) -> Program + 'static) -> Self {
+        self.peers.push(Box::new(peer));
+        self
+    }
+
+    /// Does another library's lock take the same ones?
+    pub fn has_peers(&self) -> bool {
+        !self.peers.is_empty()
     }
 
     /// How a client connects that is not struck itself.
@@ -113,6 +131,9 @@ impl Site {
         (self.url)(&addresses)
     }
 }
+
+/// How the clients of other libraries are called.
+pub(crate) const PEER: &str = "peer-";
 
 /// How much longer than its lease a dead client may be in the way of others.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
@@ -140,7 +161,7 @@ pub async fn run(options: &TortureOptions, site: Site) -> io::Result<Report> {
 async fn run_in(options: &TortureOptions, site: Site, folder: &Path) -> io::Result<Report> {
     let log = Log::to_file("supervisor", &Workload::history(folder, "supervisor"))?;
     let untouched = site.url();
-    let victims = victims(options, site, folder)?;
+    let (victims, peers) = victims(options, site, folder)?;
     let start = Instant::now();
     let struck_for = options.duration.saturating_sub(options.calm());
     let mut suffering = JoinSet::new();
@@ -157,10 +178,10 @@ async fn run_in(options: &TortureOptions, site: Site, folder: &Path) -> io::Resu
     // All at once; the servers and the networks stay until the last is done.
     let (seats, others): (Vec<_>, Vec<_>) = victims.into_iter().partition(|victim| matches!(victim, Victim::Worker(_)));
     let mut ending = JoinSet::new();
-    for victim in seats {
-        if let Victim::Worker(seat) = victim {
-            ending.spawn(seat.end(options.lease + Duration::from_secs(30)));
-        }
+    let seats =
+        seats.into_iter().filter_map(|victim| if let Victim::Worker(seat) = victim { Some(*seat) } else { None });
+    for seat in seats.chain(peers) {
+        ending.spawn(seat.end(options.lease + Duration::from_secs(30)));
     }
     let mut clients = vec!["supervisor".to_owned()];
     while let Some(ended) = ending.join_next().await {
@@ -171,8 +192,10 @@ async fn run_in(options: &TortureOptions, site: Site, folder: &Path) -> io::Resu
     Report::of(options, folder, &clients)
 }
 
-/// Everybody who can be struck.
-fn victims(options: &TortureOptions, site: Site, folder: &Path) -> io::Result<Vec<(Lane, Victim)>> {
+/// Everybody who can be struck, and those who cannot.
+type Everybody = (Vec<(Lane, Victim)>, Vec<Seat>);
+
+fn victims(options: &TortureOptions, site: Site, folder: &Path) -> io::Result<Everybody> {
     let mut victims = Vec::new();
     let mut fronts = Vec::new();
     for (number, server) in site.servers.into_iter().enumerate() {
@@ -185,17 +208,26 @@ fn victims(options: &TortureOptions, site: Site, folder: &Path) -> io::Result<Ve
         let addresses: Vec<_> = proxies.iter().map(Proxy::address).collect();
         let networks = proxies.into_iter().enumerate();
         victims.extend(networks.map(|(server, proxy)| (Lane::Network { worker, server }, Victim::Network(proxy))));
-        let seat = seat(options, worker, (site.url)(&addresses), folder)?;
+        let seat = seat(options, worker, (site.url)(&addresses), folder, None)?;
         victims.push((Lane::Worker(worker), Victim::Worker(Box::new(seat))));
     }
-    Ok(victims)
+    let peers = site.peers.iter().zip(options.workers..);
+    let seats = peers.map(|(peer, number)| seat(options, number, (site.url)(&fronts), folder, Some(peer(&fronts))));
+    Ok((victims, seats.collect::<io::Result<_>>()?))
 }
 
-fn seat(options: &TortureOptions, number: usize, url: String, folder: &Path) -> io::Result<Seat> {
+fn seat(
+    options: &TortureOptions,
+    number: usize,
+    url: String,
+    folder: &Path,
+    peer: Option<Program>,
+) -> io::Result<Seat> {
     let (options, folder) = (options.clone(), folder.to_owned());
     let lease_ms = options.lease.as_millis() as u64;
     Seat::new(move |successor| {
-        let client = format!("{}-{successor}", Lane::Worker(number));
+        let kind = if peer.is_some() { format!("{PEER}{number}") } else { Lane::Worker(number).to_string() };
+        let client = format!("{kind}-{successor}");
         let mut rng = StdRng::seed_from_u64(options.seed ^ (number as u64) << 32 ^ successor as u64);
         let workload = Workload {
             client: client.clone(),
@@ -205,6 +237,7 @@ fn seat(options: &TortureOptions, number: usize, url: String, folder: &Path) -> 
             seed: rng.random(),
             // Sections that renewals must keep.
             section_ms: lease_ms * 2,
+            peer: peer.clone(),
         };
         (client, Role { url: url.clone(), lease_ms, workload: Some(workload) })
     })

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{BufReader, Lines, Stdin};
 
 use crate::history::Log;
-use crate::recorder::{Recorded, Recorder};
+use crate::peer::{self, Program};
+use crate::recorder::Recorder;
 use crate::resource::Resource;
 
 /// What a worker does by itself.
@@ -29,9 +30,15 @@ pub(crate) struct Workload {
     pub(crate) seed: u64,
     /// How long the longest section takes, in milliseconds.
     pub(crate) section_ms: u64,
+    /// The program that locks in its stead, if it is another library's lock that does.
+    pub(crate) peer: Option<Program>,
 }
 
 impl Workload {
+    pub(crate) fn log(&self) -> io::Result<Log> {
+        Log::to_file(&self.client, &Self::history(&self.folder, &self.client))
+    }
+
     pub(crate) fn history(folder: &Path, client: &str) -> PathBuf {
         folder.join(format!("{client}.jsonl"))
     }
@@ -47,11 +54,13 @@ pub(crate) async fn run(
     workload: &Workload,
     mut stdin: Lines<BufReader<Stdin>>,
 ) -> io::Result<()> {
-    let log = Log::to_file(&workload.client, &Workload::history(&workload.folder, &workload.client))?;
-    let recorder = Recorder::new(log);
+    let recorder = Recorder::new(workload.log()?);
     let mut rng = StdRng::seed_from_u64(workload.seed);
     // Ends when the parent lets go of its end of the pipe, or dies.
     let mut parent = std::pin::pin!(async move { while let Ok(Some(_)) = stdin.next_line().await {} });
+    if let Some(program) = &workload.peer {
+        return peer::run(locks, workload, program, parent).await;
+    }
     let mut counted = 0;
     while workload.rounds.is_none_or(|rounds| counted < rounds) {
         tokio::select! {
@@ -99,7 +108,11 @@ async fn round(
         }
     };
     let path = Workload::resource(&workload.folder, name);
-    let counted = held.carelessly(lease / 20, count(&held, path, section_ms, rng)).await?;
+    let section = async {
+        pause(rng, section_ms).await;
+        held.check();
+    };
+    let counted = held.carelessly(lease / 20, count(held.token().get(), path, section)).await?;
     held.check();
     if rng.random_ratio(1, 10) {
         drop(held);
@@ -112,11 +125,9 @@ async fn round(
 }
 
 /// Reads, thinks, and writes one more, without asking whether the lock is still held: that is what the token is for.
-async fn count(held: &Recorded, path: PathBuf, section_ms: u64, rng: &mut StdRng) -> io::Result<bool> {
-    let token = held.token().get();
+pub(crate) async fn count(token: u64, path: PathBuf, thinks: impl Future<Output = ()>) -> io::Result<bool> {
     let Ok(value) = access(path.clone(), move |resource| resource.read(token)).await? else { return Ok(false) };
-    pause(rng, section_ms).await;
-    held.check();
+    thinks.await;
     Ok(access(path, move |resource| resource.write(token, value + 1)).await?.is_ok())
 }
 
@@ -129,6 +140,6 @@ async fn access<T: Send + 'static>(
     done.map_err(io::Error::other)?
 }
 
-async fn pause(rng: &mut StdRng, most_ms: u64) {
+pub(crate) async fn pause(rng: &mut StdRng, most_ms: u64) {
     tokio::time::sleep(Duration::from_micros(rng.random_range(0..=most_ms * 1000))).await;
 }

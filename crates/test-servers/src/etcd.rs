@@ -216,9 +216,18 @@ impl EtcdCluster {
     /// How many messages of clients the members got, requests and those of streams alike, whose method has one of these
     /// names; without names, all.
     pub fn requests(&self, methods: &[&str]) -> u64 {
+        self.count("grpc_server_msg_received_total", methods)
+    }
+
+    /// How many messages the members have sent to clients: answers, and what watches tell.
+    pub fn messages_sent(&self) -> u64 {
+        self.count("grpc_server_msg_sent_total", &[])
+    }
+
+    fn count(&self, metric: &str, methods: &[&str]) -> u64 {
         let wanted = |line: &&str| {
             let is_one = |method: &&str| line.contains(&format!("grpc_method=\"{method}\""));
-            line.starts_with("grpc_server_msg_received_total") && (methods.is_empty() || methods.iter().any(is_one))
+            line.starts_with(metric) && (methods.is_empty() || methods.iter().any(is_one))
         };
         let count = |line: &str| line.rsplit(' ').next().and_then(|number| number.parse::<f64>().ok());
         let of_member = |member: &Member| {

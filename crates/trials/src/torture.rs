@@ -3,12 +3,15 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use clap::Args;
-use conformance_tests::torture::{self, Blow, Report, Server, Site, TortureOptions};
+use conformance_tests::torture::{self, Blow, Program, Report, Server, Site, TortureOptions};
 use oarlock::Capabilities;
-use test_servers::{Disk, EtcdCluster, MariaDbServer, PostgresServer, RedisServer, ZookeeperServers};
+use test_servers::{
+    Disk, EtcdCluster, MariaDbServer, PostgresServer, RedisServer, ZookeeperServers, curator_mutex, go_mutex,
+};
 
 use crate::guarantees;
 use crate::record::Record;
@@ -54,6 +57,24 @@ fn hosts(scheme: &str, addresses: &[SocketAddr]) -> String {
 /// A single server, with the URL of whoever reaches it there.
 fn one(server: Vec<Box<dyn Server>>, url: fn(SocketAddr) -> String) -> Site {
     Site::of(server, move |addresses| url(addresses[0]))
+}
+
+/// A program, what it is started with, and what the names of locks begin with where it locks them.
+fn program(mut command: Command, arguments: &[String], names: &str) -> Program {
+    Program::of(command.args(arguments), names)
+}
+
+/// How long the session of another library's lock lasts, in seconds: longer than anything keeps it from the store.
+const PEERS_SESSION: &str = "15";
+
+/// The same, with another library's lock beside ours where one takes the same locks.
+fn with_peers(backend: &str, site: Site) -> Site {
+    let listed = |addresses: &[SocketAddr]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    match backend {
+        "zookeeper" => site.beside(move |there| program(curator_mutex(), &[listed(there)], "/oarlock/")),
+        "etcd" => site.beside(move |there| program(go_mutex(), &[listed(there), PEERS_SESSION.to_owned()], "oarlock/")),
+        _ => site,
+    }
 }
 
 /// What there is of a backend, made anew.
@@ -118,10 +139,14 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
 /// Tortures a store made for this.
 async fn suffer(backend: &str, torture: &TortureOptions) -> Result<Report, String> {
     let folder = test_servers::folder(Disk::Memory);
-    let site = site(backend, folder.path())?;
+    let site = with_peers(backend, site(backend, folder.path())?);
+    let peers = site.has_peers();
     println!("torturing {backend} for {:?} with seed {}", torture.duration, torture.seed);
     let report = torture::run(torture, site).await.map_err(|error| error.to_string())?;
     println!("{report}");
+    if peers && report.peers == 0 {
+        return Err("the other library's lock was never granted".to_owned());
+    }
     Ok(report)
 }
 

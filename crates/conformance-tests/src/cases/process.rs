@@ -42,6 +42,7 @@ pub(crate) async fn excl_processes(ctx: Ctx) {
                 rounds: Some(ROUNDS),
                 seed,
                 section_ms: 10,
+                peer: None,
             },
         ));
     }

@@ -1,8 +1,6 @@
 //! The real `concurrency.Mutex`, in a program of Go: one session, which takes the same key for each of its locks.
 
-use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use test_servers::EtcdCluster;
@@ -26,8 +24,8 @@ pub(crate) struct GoLock {
 
 impl GoSession {
     pub(crate) fn open(cluster: &EtcdCluster) -> Self {
-        let mut command = Command::new(program());
-        command.arg(cluster.hosts()).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut command = Command::from(test_servers::go_mutex());
+        command.args([&cluster.hosts(), "60"]).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().expect("it was built");
         let (orders, lines) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()).lines());
         Self { _child: child, orders, lines }
@@ -59,20 +57,4 @@ impl GoSession {
         let line = tokio::time::timeout(BOUND, self.lines.next_line()).await.expect("Go goes on");
         line.unwrap().expect("Go goes on")
     }
-}
-
-/// Built once by each program of tests, from Debian's packages `golang-go` and `golang-etcd-server-dev`.
-fn program() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/go/mutex.go");
-        let program = folder.join(format!("go-mutex-{}", env!("CARGO_CRATE_NAME")));
-        let mut go = std::process::Command::new("go");
-        go.env("GO111MODULE", "off").env("GOPATH", "/usr/share/gocode").env("GOCACHE", folder.join("go-cache"));
-        let built = go.arg("build").arg("-o").args([&program, &source]).output();
-        let built = built.expect("install Debian's packages golang-go and golang-etcd-server-dev");
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        program
-    })
 }
