@@ -52,14 +52,20 @@ fn main() -> ExitCode {
         figures.extend(runtime.block_on(redis::uncontended(7, second)));
     }
     if wanted("etcd-uncontended") {
-        figures.push(runtime.block_on(etcd::uncontended(7, second)));
+        figures.extend(runtime.block_on(etcd::uncontended(7, second)));
     }
     if wanted("etcd-contended") {
         figures.extend(etcd::contended(5, second * 2));
     }
+    if wanted("etcd-crowded") {
+        figures.push(etcd::crowded(5, second * 4));
+    }
     // Tasks that contend do it on several threads.
     let threads =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    if wanted("etcd-messages") {
+        figures.push(threads.block_on(etcd::messages(5, second * 2)));
+    }
     if wanted("redis-queue-one-name") {
         figures.extend(threads.block_on(queue::one_name(7, second)));
     }
@@ -101,6 +107,9 @@ fn main() -> ExitCode {
     }
     if wanted("zookeeper-contended") {
         figures.extend(zookeeper::contended(folder.path(), 3, second * 3));
+    }
+    if wanted("zookeeper-crowded") {
+        figures.push(zookeeper::crowded(5, second * 4));
     }
     if wanted("every-lock") {
         figures.set_rows(beside::every_lock(folder.path(), 3, second));

@@ -39,6 +39,9 @@ pub(crate) struct Round {
     pub(crate) hand_offs: Vec<Duration>,
     /// The same per second.
     pub(crate) hand_off_rate: f64,
+    /// When each of them was, since the start; sorted.
+    times: Vec<Duration>,
+    during: Duration,
     /// Jain's index over the processes: 1 if all had the lock equally often.
     pub(crate) fairness: f64,
     pub(crate) longest_wait: Duration,
@@ -51,6 +54,13 @@ impl Round {
     pub(crate) fn at(&self, share: f64) -> Duration {
         let last = self.hand_offs.len().checked_sub(1).expect("processes that wait for each other");
         self.hand_offs[(last as f64 * share) as usize]
+    }
+
+    /// How many hand-offs there were in the last part of this length, for each one in the first.
+    pub(crate) fn last_per_first(&self, part: Duration) -> f64 {
+        let first = self.times.partition_point(|at| *at < part);
+        let last = self.times.len() - self.times.partition_point(|at| *at < self.during - part);
+        last as f64 / first as f64
     }
 }
 
@@ -81,47 +91,54 @@ struct Done {
 
 /// Runs the processes, on a lock of this kind at this place: a path or a URL.
 pub(crate) fn run(kind: &str, place: impl AsRef<Path>, load: Load) -> Round {
-    let done = processes(PROCESSES, kind, place.as_ref(), load);
+    run_many(PROCESSES, kind, place, load)
+}
+
+/// The same with so many processes.
+pub(crate) fn run_many(count: usize, kind: &str, place: impl AsRef<Path>, load: Load) -> Round {
+    let (start, done) = processes(count, kind, place.as_ref(), load);
     let counts: Vec<f64> = done.iter().map(|done| done.turns.len() as f64).collect();
     let fairness = jain(&counts);
     let statements = done.iter().map(|done| done.statements).sum();
     let mut all: Vec<Turn> = done.into_iter().flat_map(|done| done.turns).collect();
     all.sort_by_key(|turn| turn[1]);
-    let mut hand_offs = Vec::new();
+    let (mut hand_offs, mut times) = (Vec::new(), Vec::new());
     for pair in all.windows(2) {
         // A recipe that releases in the background cannot be told.
         assert!(pair[1][1] >= pair[0][2] || kind == RECIPE, "{kind}: two processes held the lock at once");
         // Only where the next one was waiting already.
         if pair[1][0] < pair[0][2] {
             hand_offs.push(Duration::from_nanos(pair[1][1].saturating_sub(pair[0][2])));
+            times.push(Duration::from_nanos(pair[1][1].saturating_sub(start)));
         }
     }
     hand_offs.sort();
     let longest_wait = all.iter().map(|turn| Duration::from_nanos(turn[1] - turn[0])).max().unwrap_or_default();
     let seconds = load.during.as_secs_f64();
     let hand_off_rate = hand_offs.len() as f64 / seconds;
-    let round =
-        Round { rate: all.len() as f64 / seconds, hand_offs, hand_off_rate, fairness, longest_wait, statements };
-    println!("    {kind}: {round}");
+    let (rate, during) = (all.len() as f64 / seconds, load.during);
+    let round = Round { rate, hand_offs, hand_off_rate, times, during, fairness, longest_wait, statements };
+    println!("    {kind}, {count} processes: {round}");
     round
 }
 
 /// One process alone: the median time from asking for the lock to asking for it again, which is lock and unlock.
 pub(crate) fn alone(kind: &str, place: impl AsRef<Path>, during: Duration) -> Duration {
-    let done = processes(1, kind, place.as_ref(), Load { pause: Duration::ZERO, during });
+    let (_, done) = processes(1, kind, place.as_ref(), Load { pause: Duration::ZERO, during });
     let turns = &done[0].turns;
     let mut cycles: Vec<_> = turns.windows(2).map(|pair| Duration::from_nanos(pair[1][0] - pair[0][0])).collect();
     let at = cycles.len() / 2;
     *cycles.select_nth_unstable(at).1
 }
 
-/// What each of so many processes did.
-fn processes(count: usize, kind: &str, place: &Path, load: Load) -> Vec<Done> {
-    // Eight Java machines take a while.
+/// When they began, and what each of so many processes did.
+fn processes(count: usize, kind: &str, place: &Path, load: Load) -> (u64, Vec<Done>) {
+    // Eight Java machines take a while, and so do a hundred of ours.
     let begin = if kind == CURATOR { Duration::from_secs(6) } else { Duration::from_secs(1) };
+    let begin = begin + Duration::from_millis(50) * count.try_into().unwrap_or(u32::MAX);
     let start = now() + begin.as_nanos() as u64;
     let workers: Vec<_> = (0..count).map(|_| spawn(kind, place, load, start)).collect();
-    workers.into_iter().map(done_by).collect()
+    (start, workers.into_iter().map(done_by).collect())
 }
 
 /// A process beside this one that takes turns at once.
