@@ -75,9 +75,9 @@ pub fn zookeeper_nodes(text: &str) {
     }
 }
 
-/// A prefix, two names and an owner; the first name may be a foreign key.
+/// A prefix, two names, and what is as long as the number of a lease and of a place; the first name may be a foreign key.
 pub fn etcd_keys(text: &str) {
-    let [prefix, name, other, owner] = parts(text);
-    etcd::names_have_keys_of_their_own(prefix, name, other, owner);
+    let [prefix, name, other, rest] = parts(text);
+    etcd::names_have_keys_of_their_own(prefix, name, other, rest.len() as i64 + 1, rest.len());
     etcd::a_key_of_another_does_no_harm(prefix, name);
 }

@@ -1,4 +1,44 @@
-//! How a lock is taken, at once or in line.
+//! How a lock is taken, at once or in line, and why that is safe.
+//!
+//! A lock is a line of keys; whichever has the lowest create revision holds. Key names are used again (see `keys`), so a
+//! claim's key is its name *and* its create revision, which is never given twice. A claim that finds nobody in line puts
+//! the *seat*; any other claim puts its *place*. One request does either.
+//!
+//! # Never two holders
+//!
+//! A claim is granted with a key of create revision `c` once every key of the line that was created before `c` is gone.
+//!
+//! - The transaction that puts the seat finds the line empty. So nothing was created before `c` that is still there.
+//! - The transaction that puts a place answers who is ahead. That set only shrinks: whatever comes later has a higher
+//!   create revision. So a key that is gone stays gone, and it does not matter in which order, how late, or from which
+//!   member a client learns of it. A deletion at revision `r` ends only what was created under that name before `r`:
+//!   the key of a later claim, of ours or of Go's, is not taken for an earlier one of the same name.
+//! - A client grants without asking again only if its own key is watched as well, and only in two cases. Either one was
+//!   ahead alone, and its end was heard of. Or the one directly ahead put its *mark*, which it does in the transaction by
+//!   which a holder gives a lock back that it had to wait for: it held until then, so all before it were gone, and nobody
+//!   was between. A mark at revision `r` is of the claim that was created under that name before `r` and is waited for:
+//!   a later claim of the same name is behind the waiter, and does not hold while that is there.
+//! - While the key is there, whoever comes is behind it: the seat is not put, since the line is not empty, and a place
+//!   has a higher create revision. So has a key of Go's `concurrency.Mutex`, which counts in the same way.
+//! - The key goes by a release, an eviction, or with its lease. A release compares the create revision. An eviction is
+//!   told to the holder. A grant is valid for no longer than its lease was last confirmed.
+//!
+//! # No waiter is forgotten
+//!
+//! A waiter waits for keys that were there at the revision of an answer. From before the request until the answer, every
+//! deletion in the line is kept for it. After the answer, each of these keys is watched, and was looked at after its
+//! watch began (see `watchlist`), or it is this client's own and its end is known from the answer to the release. If
+//! a stream ends, all keys are looked at anew. If an event is lost, the look every five seconds finds that.
+//!
+//! # What lands late or twice
+//!
+//! - **A put** demands the lease, its beacon, the claim's epoch and the base of tokens, and that its key is not there. A
+//!   claim never has two keys: the seat is put only into an empty line, so not beside its place; and the place only if
+//!   the seat is not the claim's own, by value and lease. If an earlier copy of a request may still land when a claim
+//!   ends, the claim is *unsure*, and is undone: its next epoch begins, which makes the copy void.
+//! - **A place** is given to another claim only when nothing of the former claim can land any more.
+//! - **A delete** compares the create revision, or the epoch. Landing late, it deletes nothing.
+//! - **A lost session** is never found again: its lease has a number of 63 random bits, and each put names it.
 
 use std::sync::Arc;
 
@@ -7,123 +47,152 @@ use lock_core::{Claim, Error, Grant, Instant, Result};
 
 use crate::Shared;
 use crate::connection::Again;
-use crate::error::{Failure, in_doubt, nonsense, stray};
-use crate::ledger::{Entry, Place};
-use crate::requests::{Spot, found, join, look, revision, take, text};
+use crate::error::{Failure, in_doubt, is_full, nonsense, stray};
+use crate::place::{Ask, Place};
+use crate::requests::{Joined, Spot, found, join, joined, look, revision, take, text};
 use crate::session::{Session, epoch_of, transact, transact_surely};
 use crate::tokens::Base;
+use crate::undo::sweep;
+use crate::waiters::{Ahead, Entry};
 
 /// Where a claim stands.
 enum Turn {
-    /// It is the first, with this create revision.
-    First(i64),
-    /// With this create revision it is behind that key.
-    Behind(i64, KeyValue),
+    /// It is the first.
+    First,
+    /// At this revision it was behind these: the nearest, and one more if there is one.
+    Behind(i64, Vec<KeyValue>),
     /// Nowhere.
     Gone,
 }
 
+/// Why a place was refused, if it was not because the session or the base of tokens is not what we took it for.
+struct Refused {
+    /// The claim's own key is there.
+    own: Option<KeyValue>,
+    /// Somebody else's key stands at its place.
+    occupied: bool,
+    /// Who is the first in line, if that was asked.
+    first: Option<KeyValue>,
+}
+
 impl Shared {
     pub(crate) async fn try_lock(self: &Arc<Self>, claim: &Claim) -> Result<Option<Grant>> {
-        let (key, line) = (self.keys.own(claim), self.keys.line(&claim.name));
-        let spot = Spot { key: &key, line: &line, owner: claim.owner.as_str() };
         loop {
             let session = self.session(claim.lease).await?;
             let (sent, base) = (self.connection.clock.now(), self.tokens.present());
-            let place = self.ledger.enter(&key, &line, &claim.owner, claim.lease, &session);
-            let Some((mut place, answer)) =
-                self.ask_for(place, &session, take(&spot, &session, &self.tokens, base)).await?
-            else {
-                continue;
-            };
+            let place = self.enter(claim, &session);
+            let (spot, ask) = (Arc::clone(&place.spot), self.ledger.ask(&place.spot.line));
+            let asking = take(&spot, &session, &self.tokens, base);
+            let Some((mut place, answer)) = self.ask_for(place, &session, asking).await? else { continue };
             if answer.succeeded() {
-                let grant = granted(&mut place, claim, &session, base, revision(&answer)?, sent)?;
+                let own = Entry { key: spot.seat.clone(), created: revision(&answer)? };
+                let grant = granted(&mut place, &ask, claim, &session, base, &own, sent)?;
                 if grant.is_none() {
                     // Somebody has deleted it already.
-                    self.leave_nothing(place, &spot).await?;
+                    self.leave_nothing(place).await?;
                 }
                 return Ok(grant);
             }
-            let (own, first) = self.refused(&spot, &session, &answer).await?;
-            if let Some(own) = own {
+            let refused = self.refused(&spot, &session, &answer, revision(&answer)?).await?;
+            if let Some(own) = &refused.own {
                 // Of an earlier request: it holds if it is the first.
-                let created = own.create_revision();
-                if first.is_some_and(|first| first.key() == own.key()) {
-                    let base = self.base_of(created, &mut None).await.map_err(in_doubt)?;
-                    return granted(&mut place, claim, &session, base, created, sent);
+                let entry = Entry::of(own);
+                if refused.first.is_some_and(|first| first.key() == own.key()) {
+                    let base = self.base_of(entry.created, &mut None).await.map_err(in_doubt)?;
+                    return granted(&mut place, &ask, claim, &session, base, &entry, sent);
                 }
-                place.waits(created);
+                place.waits(&entry);
                 return Ok(None);
             }
-            self.leave_nothing(place, &spot).await?;
-            if let Some(first) = first {
+            self.leave_nothing(place).await?;
+            if let Some(first) = refused.first {
                 return if first.lease() == 0 { Err(stray(&text(first.key()))) } else { Ok(None) };
             }
         }
     }
 
     pub(crate) async fn lock(self: &Arc<Self>, claim: &Claim) -> Result<Grant> {
-        let (key, line) = (self.keys.own(claim), self.keys.line(&claim.name));
-        let spot = Spot { key: &key, line: &line, owner: claim.owner.as_str() };
         loop {
             let session = self.session(claim.lease).await?;
-            let place = self.ledger.enter(&key, &line, &claim.owner, claim.lease, &session);
+            let place = self.enter(claim, &session);
+            let spot = Arc::clone(&place.spot);
             let (mut sent, mut base) = (self.connection.clock.now(), self.tokens.present());
-            let mut ask = self.ledger.ask(&line);
-            let Some((mut place, answer)) =
-                self.ask_for(place, &session, join(&spot, &session, &self.tokens, base)).await?
-            else {
-                continue;
-            };
-            let mut turn = match answer.succeeded() {
-                true => joined(&spot, &answer)?,
-                false => match self.refused(&spot, &session, &answer).await?.0 {
-                    Some(own) => {
-                        base = self.base_of(own.create_revision(), &mut None).await.map_err(in_doubt)?;
-                        self.turn(&spot, own.create_revision(), &session).await?
-                    }
-                    None => Turn::Gone,
-                },
+            let (mut ask, crowded) = (self.ledger.ask(&spot.line), self.ledger.is_crowded(&spot.line));
+            let asking = join(&spot, &session, &self.tokens, base, crowded);
+            let Some((mut place, answer)) = self.ask_for(place, &session, asking).await? else { continue };
+            let at = revision(&answer)?;
+            let (own, mut turn) = match joined(&spot, answer, crowded)? {
+                Joined::Seat => (Entry { key: spot.seat.clone(), created: at }, Turn::First),
+                Joined::Place(ahead) => {
+                    self.ledger.crowded(&spot.line, !ahead.is_empty());
+                    (Entry { key: spot.place.clone(), created: at }, Turn::behind(at, ahead))
+                }
+                Joined::Refused(answer) => {
+                    let refused = self.refused(&spot, &session, &answer, at).await?;
+                    let Some(own) = refused.own else {
+                        if refused.occupied {
+                            place.spoil();
+                        }
+                        self.leave_nothing(place).await?;
+                        continue;
+                    };
+                    let own = Entry::of(&own);
+                    base = self.base_of(own.created, &mut None).await.map_err(in_doubt)?;
+                    let turn = self.turn(&spot, &own, &session).await?;
+                    (own, turn)
+                }
             };
             loop {
                 match turn {
                     // Its key ends soon, if it has not yet.
-                    Turn::First(_) if session.is_lost() => turn = Turn::Gone,
-                    Turn::First(revision) => {
+                    Turn::First if session.is_lost() => turn = Turn::Gone,
+                    Turn::First => {
                         if !session.is_fresh(HALF, self.connection.clock.now()) {
                             self.renew_session(&session, &[]).await.map_err(in_doubt)?;
                         }
-                        if let Some(grant) = granted(&mut place, claim, &session, base, revision, sent)? {
+                        if let Some(grant) = granted(&mut place, &ask, claim, &session, base, &own, sent)? {
                             return Ok(grant);
                         }
-                        turn = self.turn(&spot, revision, &session).await?;
+                        turn = self.turn(&spot, &own, &session).await?;
                     }
                     Turn::Gone if session.is_lost() => {
                         drop(place);
-                        self.release(&key, &line).await.map_err(in_doubt)?;
+                        self.release(&spot.id).await.map_err(in_doubt)?;
                         break;
                     }
                     Turn::Gone => {
-                        place.give_up();
+                        self.leave_nothing(place).await?;
                         break;
                     }
-                    Turn::Behind(_, ahead) if ahead.lease() == 0 => {
-                        drop(place);
-                        // A refusal leaves nothing behind.
-                        self.release(&key, &line).await.map_err(in_doubt)?;
-                        return Err(stray(&text(ahead.key())));
-                    }
-                    Turn::Behind(revision, ahead) => {
-                        place.waits(revision);
-                        ask.wait_for(Entry::of(&ahead), &mut place);
-                        place.news().await?;
+                    Turn::Behind(at, ahead) => {
+                        if let Some(stranger) = ahead.iter().find(|ahead| ahead.lease() == 0) {
+                            drop(place);
+                            // A refusal leaves nothing behind.
+                            self.release(&spot.id).await.map_err(in_doubt)?;
+                            return Err(stray(&text(stranger.key())));
+                        }
+                        place.waits(&own);
+                        let Some(ahead) = Ahead::of(&ahead, &spot.line, at) else {
+                            turn = Turn::First;
+                            continue;
+                        };
+                        ask.wait_for(ahead, &own, &mut place);
+                        let is_first = place.news().await?;
                         sent = self.connection.clock.now();
-                        ask = self.ledger.ask(&line);
-                        turn = self.next_turn(&spot, revision, &session, &place, ask.since).await?;
+                        ask = self.ledger.ask(&spot.line);
+                        turn = match is_first {
+                            true => Turn::First,
+                            false => self.next_turn(&spot, &own, &session, &place, ask.since).await?,
+                        };
                     }
                 }
             }
         }
+    }
+
+    fn enter(&self, claim: &Claim, session: &Arc<Session>) -> Place {
+        let (id, line) = (self.keys.id(claim), self.keys.line(&claim.name));
+        self.ledger.enter(&id, &line, &claim.owner, claim.lease, session)
     }
 
     /// Asks for a place; `None`: nothing was done, and it is to be asked anew.
@@ -146,6 +215,12 @@ impl Shared {
                 if error.is_refused() {
                     // A refusal leaves nothing behind, and nothing on its way.
                     let unsure = place.is_unsure();
+                    if is_full(&error) {
+                        // What fills a store is done, and then it says that it is full.
+                        let spot = &place.spot;
+                        let swept = sweep(&self.connection, &spot.line, spot.owner.as_str()).await.map_err(in_doubt)?;
+                        self.has_gone(swept);
+                    }
                     place.give_up();
                     return Err(if unsure { in_doubt(error) } else { error });
                 }
@@ -155,55 +230,56 @@ impl Shared {
     }
 
     /// Whoever was not granted leaves nothing behind, and nothing on its way.
-    async fn leave_nothing(&self, place: Place, spot: &Spot<'_>) -> Result<()> {
+    async fn leave_nothing(&self, place: Place) -> Result<()> {
         if place.is_unsure() {
+            let spot = Arc::clone(&place.spot);
             drop(place);
-            self.release(spot.key, spot.line).await.map_err(in_doubt)?;
+            self.release(&spot.id).await.map_err(in_doubt)?;
         } else {
             place.give_up();
         }
         Ok(())
     }
 
-    /// A place was refused: because the own key is there already, or the session or the base of tokens is not what we
-    /// took it for. Answers the own key, and who is the first in line, if that was asked.
-    async fn refused(
-        &self,
-        spot: &Spot<'_>,
-        session: &Session,
-        answer: &TxnResponse,
-    ) -> Result<(Option<KeyValue>, Option<KeyValue>)> {
-        if !session.saw_epochs(&[epoch_of(spot.key)], answer)? {
+    /// A place was refused, at this revision. If the session or the base of tokens is not what we took it for, they are
+    /// read from the answer.
+    async fn refused(&self, spot: &Spot, session: &Session, answer: &TxnResponse, at: i64) -> Result<Refused> {
+        if !session.saw_epochs(&[epoch_of(&spot.id)], answer)? {
             self.lose(session);
         }
         let mut rest = found(answer)?.into_iter().skip(2).map(|found| found.into_iter().next());
-        let (base, own) = (rest.next().ok_or_else(nonsense)?, rest.next().ok_or_else(nonsense)?);
-        let settling = self.tokens.settle(&self.connection, base, revision(answer)?);
-        settling.await.map_err(in_doubt)?;
-        Ok((own, rest.next().flatten()))
+        let mut next = || rest.next().ok_or_else(nonsense);
+        let (base, seat, place) = (next()?, next()?, next()?);
+        self.tokens.settle(&self.connection, base, at).await.map_err(in_doubt)?;
+        let is_own = |key: &KeyValue| key.value() == spot.owner.as_str().as_bytes() && key.lease() == session.lease;
+        let occupied = place.as_ref().is_some_and(|place| !is_own(place));
+        let own = seat.filter(is_own).or(place.filter(is_own));
+        Ok(Refused { own, occupied, first: rest.next().flatten() })
     }
 
     /// Whose turn it is, by the leader's word. It also shows that the own key is there, on its lease.
-    async fn turn(&self, spot: &Spot<'_>, own: i64, session: &Session) -> Result<Turn> {
-        let (_, ahead) = self.look(spot, own, session, false).await?;
-        Ok(ahead.map_or(Turn::Gone, |ahead| behind(own, ahead.into_iter().next())))
+    async fn turn(&self, spot: &Spot, own: &Entry, session: &Session) -> Result<Turn> {
+        let (at, ahead) = self.look(spot, own, session, false).await?;
+        Ok(ahead.map_or(Turn::Gone, |ahead| Turn::behind(at, ahead)))
     }
 
-    /// The same, now that the end of the key ahead was heard of, and by the member's own word if that will do: the
-    /// leader answers only after the write that it is at. Who is ahead is never put there later, so that nobody being
-    /// ahead stays true, however old the answer. Else it has to be no older than what was heard of before it was asked
-    /// for.
-    async fn next_turn(&self, spot: &Spot<'_>, own: i64, session: &Session, place: &Place, since: i64) -> Result<Turn> {
+    /// The same, now that something was heard of those ahead, and by the member's own word if that will do: the leader
+    /// answers only after the write that it is at. Who is ahead is never put there later, so that nobody being ahead
+    /// stays true, however old the answer. Else it has to be no older than what was heard of before it was asked for.
+    async fn next_turn(&self, spot: &Spot, own: &Entry, session: &Session, place: &Place, since: i64) -> Result<Turn> {
         let (at, ahead) = self.look(spot, own, session, true).await?;
         match ahead {
-            Some(ahead) if at >= own => {
-                let mut left = ahead.into_iter().skip_while(|ahead| place.outlived(&Entry::of(ahead)));
-                match left.next() {
-                    Some(_) if at < since => self.turn(spot, own, session).await,
-                    first => Ok(behind(own, first)),
+            Some(ahead) if at >= own.created => {
+                let left = ahead.iter().any(|ahead| !place.outlived(&Entry::of(ahead)));
+                match left {
+                    true if at < since => self.turn(spot, own, session).await,
+                    true => Ok(Turn::Behind(at, ahead)),
+                    // There may be more than it was answered.
+                    false if ahead.len() < 2 => Ok(Turn::First),
+                    false => self.turn(spot, own, session).await,
                 }
             }
-            None if at >= own => Ok(Turn::Gone),
+            None if at >= own.created => Ok(Turn::Gone),
             _ => self.turn(spot, own, session).await,
         }
     }
@@ -211,8 +287,8 @@ impl Shared {
     /// One look: its revision, and if the own key is there, who is ahead of it.
     async fn look(
         &self,
-        spot: &Spot<'_>,
-        own: i64,
+        spot: &Spot,
+        own: &Entry,
         session: &Session,
         by_itself: bool,
     ) -> Result<(i64, Option<Vec<KeyValue>>)> {
@@ -233,32 +309,26 @@ impl Shared {
     }
 }
 
+impl Turn {
+    fn behind(at: i64, ahead: Vec<KeyValue>) -> Self {
+        if ahead.is_empty() { Self::First } else { Self::Behind(at, ahead) }
+    }
+}
+
 /// A waiter that is granted has at least half of its lease before it.
 const HALF: u32 = 2;
 
-/// Where a claim stands that has just joined the line.
-fn joined(spot: &Spot<'_>, answer: &TxnResponse) -> Result<Turn> {
-    let last_two = found(answer)?.pop().ok_or_else(nonsense)?;
-    let mut last_two = last_two.into_iter();
-    let own = last_two.next().filter(|own| own.key() == spot.key.as_bytes()).ok_or_else(nonsense)?;
-    let revision = own.create_revision();
-    Ok(behind(revision, last_two.next()))
-}
-
-fn behind(own: i64, ahead: Option<KeyValue>) -> Turn {
-    ahead.map_or(Turn::First(own), |ahead| Turn::Behind(own, ahead))
-}
-
-/// `None`: its end was heard of meanwhile, or somebody else's that it waited for.
+/// `None`: its end was heard of meanwhile.
 fn granted(
     place: &mut Place,
+    ask: &Ask,
     claim: &Claim,
     session: &Arc<Session>,
     base: Base,
-    revision: i64,
+    own: &Entry,
     sent: Instant,
 ) -> Result<Option<Grant>> {
-    let token = base.token(revision)?;
+    let token = base.token(own.created)?;
     let valid_until = session.valid_until().min(sent + claim.lease);
-    Ok(place.holds(revision, valid_until).then_some(Grant::new(token, valid_until)))
+    Ok(place.holds(ask, own, valid_until).then_some(Grant::new(token, valid_until)))
 }

@@ -1,10 +1,16 @@
 //! Settings of the cluster that void a promise, and versions of etcd with known bugs about leases.
 
-use lock_core::{Finding, Result};
+use std::collections::BTreeMap;
+
+use etcd_client::KeyValue;
+use lock_core::{Finding, LockName, Result};
 
 use crate::Shared;
 use crate::error::{broken, no_answer};
+use crate::keys::is_a_waiters;
 use crate::requests::text;
+use crate::watch::{deletions, is_by_proxy};
+use crate::watchlist::FIRST;
 
 /// A bug, and the first versions without it, one of each line that was mended.
 struct Bug {
@@ -31,15 +37,8 @@ impl Shared {
     pub(crate) async fn findings(&self) -> Result<Vec<Finding>> {
         let mut found = Vec::new();
         for endpoint in &self.connection.endpoints {
-            let status = async {
-                let mut client = self.connection.only(endpoint).await?;
-                tokio::time::timeout(self.connection.timeout, client.status())
-                    .await
-                    .map_err(|_| no_answer(endpoint))
-                    .and_then(|status| status.map_err(|error| broken(endpoint).with_source(error)))
-            };
-            match status.await {
-                Ok(status) => found.extend(of_version(endpoint, status.version())),
+            match self.of_member(endpoint).await {
+                Ok(findings) => found.extend(findings),
                 Err(error) => found.push(Finding::new(
                     format!("the member {endpoint} does not answer"),
                     "that the cluster survives the loss of another one".to_owned(),
@@ -54,22 +53,58 @@ impl Shared {
                 "name all members of the cluster in the URL; three survive the loss of one".to_owned(),
             ));
         }
-        found.extend(self.strays().await?);
+        found.extend(self.in_lines(self.lines().await?));
         Ok(found)
     }
 
-    /// Keys without a lease, which hold up everybody behind them.
-    async fn strays(&self) -> Result<Vec<Finding>> {
-        let keys = self.lines().await?.into_values().flatten().filter(|key| key.lease() == 0);
-        let stray = |key: String| {
-            Finding::new(
-                format!("the key {key:?} stands in line for a lock, without a lease"),
-                "that the lock can be had: whoever waits behind it is refused, and other programs wait for ever"
-                    .to_owned(),
-                "remove it, with etcdctl del, if nobody needs it".to_owned(),
-            )
+    async fn of_member(&self, endpoint: &str) -> Result<Vec<Finding>> {
+        let mut client = self.connection.only(endpoint).await?;
+        let asking = async {
+            let status = client.status().await?;
+            let mut stream = client.watch(self.keys.tokens(), Some(deletions(FIRST))).await?;
+            Ok::<_, etcd_client::Error>((status, stream.message().await?))
         };
-        Ok(keys.map(|key| stray(text(key.key()))).collect())
+        let answers = tokio::time::timeout(self.connection.timeout, asking).await;
+        let (status, created) =
+            answers.map_err(|_| no_answer(endpoint))?.map_err(|error| broken(endpoint).with_source(error))?;
+        let mut found = of_version(endpoint, status.version());
+        if created.is_some_and(|created| is_by_proxy(&created)) {
+            found.push(Finding::new(
+                format!("{endpoint} is etcd's grpc-proxy"),
+                "leases to their last second, and that a release is told to those alone who come next: each is told to \
+                 every client"
+                    .to_owned(),
+                "name the members of the cluster in the URL".to_owned(),
+            ));
+        }
+        Ok(found)
+    }
+
+    /// Keys in lines that no lock puts there: whoever is behind one waits for its end.
+    fn in_lines(&self, lines: BTreeMap<LockName, Vec<KeyValue>>) -> Vec<Finding> {
+        let finding = |(name, key): (LockName, KeyValue)| {
+            let shown = text(key.key());
+            let rest = self.keys.parse(&shown).map_or("", |(_, rest)| rest);
+            if key.lease() == 0 {
+                return Some(Finding::new(
+                    format!("the key {shown:?} stands in line for a lock, without a lease"),
+                    "that the lock can be had: whoever waits behind it is refused, and other programs wait for ever"
+                        .to_owned(),
+                    "remove it, with etcdctl del, if nobody needs it".to_owned(),
+                ));
+            }
+            (!is_a_waiters(rest, key.lease())).then(|| {
+                Finding::new(
+                    format!("the key {shown:?} stands in line for the lock {name}, and is not named by its lease"),
+                    "that all in this line take the same for the lock: no client of ours and no `concurrency.Mutex` puts \
+                     such a key"
+                        .to_owned(),
+                    "look what put it, and give that another prefix or another name".to_owned(),
+                )
+            })
+        };
+        let keys = lines.into_iter().flat_map(|(name, keys)| keys.into_iter().map(move |key| (name.clone(), key)));
+        keys.filter_map(finding).collect()
     }
 }
 

@@ -67,6 +67,13 @@ pub(crate) fn judge(server: &str, error: EtcdError) -> Verdict {
     of_answer(status.code(), status.message().to_owned(), error)
 }
 
+const FULL: &str = "the server's database is full; compact and defragment it, and end the alarm with etcdctl";
+
+/// Did the server say that its database is full?
+pub(crate) fn is_full(error: &Error) -> bool {
+    error.to_string().contains(FULL)
+}
+
 fn of_answer(code: Code, said: String, error: EtcdError) -> Verdict {
     use ErrorKind::{Refused, Unavailable, Unknown};
     let answered = |kind, wrong: &str| Error::new(kind, wrong);
@@ -103,9 +110,7 @@ fn of_answer(code: Code, said: String, error: EtcdError) -> Verdict {
         Code::PermissionDenied => {
             (Refused, "the user may not do this; its role needs to read and write what begins with the prefix")
         }
-        Code::ResourceExhausted if says("space exceeded") => {
-            (Refused, "the server's database is full; compact and defragment it, and end the alarm with etcdctl")
-        }
+        Code::ResourceExhausted if says("space exceeded") => (Refused, FULL),
         Code::ResourceExhausted => (Unavailable, "the server has too much to do; try again"),
         Code::InvalidArgument | Code::OutOfRange | Code::FailedPrecondition | Code::Unimplemented => {
             (Refused, "the server cannot do this; is it etcd 3.4 or later?")

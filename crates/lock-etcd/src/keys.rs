@@ -1,10 +1,21 @@
-//! Which keys a lock has: those directly under its name, one for each claim.
+//! Which keys a lock has: those directly under its name, its *line*.
+//!
+//! One is the *seat*, `name/0`, which anybody may put while nobody is in line. Whoever waits puts a *place*, which is
+//! named by its lease in hexadecimal digits, as Go's `concurrency.Mutex` names its keys; further claims of one client
+//! for one lock have `.1`, `.2` and so on after it. These keys are used again and again: etcd keeps every key that was
+//! deleted in its index until it is compacted, and passes over all those of a line when it looks at the line. So what
+//! a lock costs depends on how many clients there were, and not on how many locks.
+//!
+//! Whoever had a place and gives the lock back puts a *mark*, `%passed/` and so on, for the next in line.
 //!
 //! `etcdctl lock` and Go's `concurrency.Mutex` take whatever begins with `name/` for the line of `name`. So a `/`
 //! inside a name is written `%2F`, and a `%` as `%25`: then no lock lies under another. A `%` before anything else is
 //! in no name, and begins the keys that are not a lock's.
 
 use lock_core::{Claim, LockName, Result, check_prefix};
+
+/// So many marks a session has at most.
+const MARKS: u64 = 64;
 
 /// Makes keys of names and back.
 #[derive(Clone, Debug)]
@@ -30,9 +41,9 @@ impl Keys {
         format!("{}{}/", self.prefix, escaped(name.as_str()))
     }
 
-    /// The key of a claim.
-    pub(crate) fn own(&self, claim: &Claim) -> String {
-        format!("{}{}", self.line(&claim.name), escaped(claim.owner.as_str()))
+    /// What a client calls one of its claims. It is no key.
+    pub(crate) fn id(&self, claim: &Claim) -> String {
+        format!("{}{}", self.line(&claim.name), claim.owner.as_str())
     }
 
     /// The key that shows that the client with this lease lives.
@@ -50,11 +61,48 @@ impl Keys {
         format!("{}%tokens", self.prefix)
     }
 
+    /// The key that is put when who had this place gives the lock back, with the place in it. A session has a few of
+    /// them for all its places, since they stay for as long as it does.
+    pub(crate) fn mark(&self, place: &str) -> String {
+        let lease = place.rsplit('/').next().and_then(|own| own.split('.').next()).unwrap_or_default();
+        // FNV-1a: whoever waits has to come to the same.
+        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        let hash = place.bytes().fold(0xcbf2_9ce4_8422_2325, step);
+        format!("{}{lease}/{}", self.marks(), hash % MARKS)
+    }
+
+    pub(crate) fn is_mark(&self, key: &str) -> bool {
+        key.starts_with(&self.marks())
+    }
+
+    fn marks(&self) -> String {
+        format!("{}%passed/", self.prefix)
+    }
+
     /// The lock that this key stands in line for, if it is such a key, and what comes after its name.
     pub(crate) fn parse<'a>(&self, key: &'a str) -> Option<(LockName, &'a str)> {
         let (name, rest) = key.strip_prefix(&self.prefix)?.split_once('/')?;
         Some((LockName::new(&unescaped(name)?).ok()?, rest))
     }
+}
+
+/// The key of whoever comes while nobody is in line.
+pub(crate) fn seat(line: &str) -> String {
+    format!("{line}0")
+}
+
+/// The key of who waits: of the first claim of its client for this lock, or of one of the others.
+pub(crate) fn place(line: &str, lease: i64, number: usize) -> String {
+    match number {
+        0 => format!("{line}{lease:x}"),
+        _ => format!("{line}{lease:x}.{number}"),
+    }
+}
+
+/// Is it a key that we put on this lease, or Go's `concurrency.Mutex` does? Without what all keys of its line begin with.
+pub(crate) fn is_a_waiters(rest: &str, lease: i64) -> bool {
+    let (named_by, number) = rest.split_once('.').unwrap_or((rest, "1"));
+    rest == "0" || (named_by == format!("{lease:x}") && number.parse().is_ok_and(|number: u32| number > 0))
 }
 
 /// The end of the range of the keys that begin with this, as etcd counts.
@@ -81,10 +129,6 @@ fn unescaped(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use lock_core::OwnerId;
-
     use super::*;
 
     #[test]
@@ -93,14 +137,26 @@ mod tests {
         let names =
             ["a", "a/b", "a%2Fb", "%", "%25", "/", "..", "a/", "%session", "😀"].map(|n| LockName::new(n).unwrap());
         for name in &names {
-            let claim = Claim::new(name.clone(), OwnerId::from_store("x@h:1#%/u"), Duration::ZERO);
-            let (found, rest) = (keys.own(&claim), "x@h:1#%25%2Fu");
-            assert_eq!(keys.parse(&found), Some((name.clone(), rest)), "{found}");
-            for other in names.iter().filter(|other| *other != name) {
-                assert!(!found.starts_with(&keys.line(other)), "{found}");
+            let line = keys.line(name);
+            for (found, rest) in [(seat(&line), "0"), (place(&line, 26, 0), "1a"), (place(&line, 26, 3), "1a.3")] {
+                assert_eq!(keys.parse(&found), Some((name.clone(), rest)), "{found}");
+                for other in names.iter().filter(|other| *other != name) {
+                    assert!(!found.starts_with(&keys.line(other)), "{found}");
+                }
             }
         }
         assert_eq!(keys.line(&names[1]), "app/locks/a%2Fb/");
+    }
+
+    #[test]
+    fn a_key_of_another_kind_is_known() {
+        for number in [0, 1, 25] {
+            assert!(is_a_waiters(place("x/", 26, number).strip_prefix("x/").unwrap(), 26));
+        }
+        assert!(is_a_waiters("0", 26));
+        for other in ["", "1b", "1a.", "1a.0", "1a.x", "00", "somebody@host", "1a/1"] {
+            assert!(!is_a_waiters(other, 26), "{other}");
+        }
     }
 
     #[test]
@@ -110,6 +166,8 @@ mod tests {
             assert_eq!(keys.parse(key), None, "{key}");
         }
         assert_eq!(keys.parse(&keys.beacon(7)), None);
+        let place = place(&keys.line(&LockName::new("a").unwrap()), 26, 1);
+        assert!(keys.parse(&keys.mark(&place)).is_none() && keys.is_mark(&keys.mark(&place)) && !keys.is_mark(&place));
         assert!(Keys::new("/x").is_err() && Keys::new("x/").is_err() && Keys::new("a\n").is_err());
         assert_eq!(Keys::new("").unwrap().line(&LockName::new("job").unwrap()), "job/");
     }

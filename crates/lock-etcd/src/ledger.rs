@@ -1,135 +1,206 @@
-//! What this client has in the store: the keys of its claims, and the keys that they wait for. The watch says which of
-//! them are gone, and this says whom that concerns.
+//! What this client has in the store: the keys of its claims. The watch says which keys are gone, and this says whom that
+//! concerns.
 //!
-//! A key is known by its name and its create revision, for a name may come again: Go's `concurrency.Mutex` takes the
-//! same one for every lock of a session, and an event may be late. A deletion ends only what was created before it.
-//!
-//! A deletion may be heard of before the answer that says whom one waits for. So whoever asks that is known from before
-//! the request until the answer, and what is deleted in the line meanwhile is kept for it. What was heard of before is
-//! in answers that are no older.
+//! A deletion may be heard of before the answer that says whom one waits for, or that one was granted. So whoever asks
+//! that is known from before the request until the answer, and what is deleted in the line meanwhile is kept for it. What
+//! was heard of before is in answers that are no older.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use etcd_client::KeyValue;
-use lock_core::{Clock, Error, ErrorKind, Instant, OwnerId};
-use tokio::sync::{broadcast, mpsc};
+use lock_core::{Clock, Instant, OwnerId};
+use tokio::sync::{Notify, broadcast};
 
-use crate::requests::text;
+use crate::keys::{self, Keys};
+use crate::place::{Ask, Place};
+use crate::requests::Spot;
 use crate::session::Session;
+use crate::waiters::{Entry, Waits};
+use crate::watchlist::{Todo, Watchlist};
 
 /// How many losses may wait to be heard of. Who is told too late learns of them at the next renewal.
 const LOSSES: usize = 1024;
 
+/// So many crowded lines are remembered.
+const CROWDED: usize = 1024;
+
 pub(crate) struct Ledger {
     state: Mutex<State>,
     losses: broadcast::Sender<OwnerId>,
-    clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) keys: Keys,
+    /// There is something to be done for who watches.
+    pub(crate) bell: Notify,
 }
 
 #[derive(Default)]
-struct State {
-    own: HashMap<String, Own>,
-    /// Who waits for the keys of these names.
-    ahead: HashMap<String, Vec<Waiter>>,
-    asks: HashMap<u64, Asked>,
-    asked: u64,
+pub(crate) struct State {
+    /// By what the client calls them.
+    pub(crate) own: HashMap<String, Own>,
+    /// Which of them have keys of these names.
+    named: HashMap<String, Vec<String>>,
+    /// Which of them have these places, whether they have put their keys there or not.
+    placed: HashMap<String, String>,
+    /// Which places are in use, by the first one's name.
+    numbers: HashMap<String, Numbers>,
+    pub(crate) waits: Waits,
+    watchlist: Watchlist,
+    /// Who holds for less than two ticks: since the last one, and since the one before.
+    young: [Vec<String>; 2],
+    /// Somebody calls [`Ledger::tick`].
+    ticks: bool,
+    /// Lines in which somebody was, when they were asked for last.
+    crowded: HashSet<String>,
     /// The revision until which all deletions were heard of.
-    heard: i64,
+    pub(crate) heard: i64,
 }
 
 /// A claim of this client.
 #[derive(Clone)]
 pub(crate) struct Own {
-    pub(crate) owner: OwnerId,
-    pub(crate) line: String,
+    pub(crate) spot: Arc<Spot>,
     pub(crate) session: Arc<Session>,
     pub(crate) stage: Stage,
-    /// A copy of a request that puts its key may still be on its way, though another one was answered.
+    /// A copy of a request that puts a key for it may still be on its way, though another one was answered.
     pub(crate) unsure: bool,
-    /// What was created under its key before this revision is gone.
-    ended: i64,
+    /// The number of its place. It is given to no other claim before this one is over.
+    number: usize,
+    /// Nor after that: somebody else's key is there.
+    pub(crate) spoiled: bool,
+    /// Its key is gone, or its lease.
+    pub(crate) gone: bool,
     /// When it is over if nobody renews it; never while its `lock` runs.
     pub(crate) until: Option<Instant>,
-    news: mpsc::UnboundedSender<News>,
+    /// Why the store cannot be asked.
+    pub(crate) failed: Option<String>,
+    pub(crate) wake: Arc<Notify>,
 }
 
 /// How far a claim has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// A request for it is on its way, or was and is not answered.
     InDoubt,
-    /// Its key is in the line, with this create revision.
-    Waiting(i64),
-    /// The lock is its own, with this create revision.
-    Held(i64),
-    /// Its key, of this create revision, is being deleted, or perhaps was. Did it hold?
-    Leaving { held: bool, created: i64 },
+    /// Its key is in the line.
+    Waiting(Entry),
+    /// The lock is its own.
+    Held(Entry),
+    /// Its key is being deleted, or perhaps was. Did it hold?
+    Leaving { held: bool, entry: Entry },
 }
 
-/// A key in a line: what was created under this name at this revision.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) key: String,
-    pub(crate) created: i64,
+/// The numbers of the places of one lease in one line.
+#[derive(Default)]
+struct Numbers {
+    next: usize,
+    free: BTreeSet<usize>,
 }
 
-impl Entry {
-    pub(crate) fn of(key: &KeyValue) -> Self {
-        Self { key: text(key.key()), created: key.create_revision() }
+impl State {
+    /// The lowest number that no claim has.
+    fn take_number(&mut self, first: String) -> usize {
+        let numbers = self.numbers.entry(first).or_default();
+        numbers.free.pop_first().unwrap_or_else(|| {
+            numbers.next += 1;
+            numbers.next - 1
+        })
+    }
+
+    fn give_number(&mut self, first: &str, number: usize) {
+        if let Some(numbers) = self.numbers.get_mut(first) {
+            numbers.free.insert(number);
+            if numbers.free.len() == numbers.next {
+                self.numbers.remove(first);
+            }
+        }
+    }
+
+    fn remove(&mut self, id: &str) {
+        self.unname(id);
+        let Some(own) = self.own.remove(id) else { return };
+        self.placed.remove(&own.spot.place);
+        if !own.spoiled {
+            self.give_number(&keys::place(&own.spot.line, own.session.lease, 0), own.number);
+        }
+    }
+
+    /// Its key is known.
+    pub(crate) fn becomes(&mut self, id: &str, stage: Stage) {
+        self.unname(id);
+        let Some(own) = self.own.get_mut(id) else { return };
+        own.stage = stage;
+        if let Some(entry) = own.entry() {
+            self.named.entry(entry.key.clone()).or_default().push(id.to_owned());
+        }
+    }
+
+    /// This claim holds now. Its key is watched when it has held for a while: most holds are over by then. Does nobody
+    /// see to that yet?
+    pub(crate) fn has_begun(&mut self, id: &str) -> bool {
+        self.young[0].push(id.to_owned());
+        !std::mem::replace(&mut self.ticks, true)
+    }
+
+    /// Sees to it that a waiter, whose own key is this one, hears of the end of the one ahead, which was there at this
+    /// revision. Is its own key watched? Of the ends of this client's keys it knows by itself, so whoever waits for one of
+    /// these has its own looked at: now and then, and when it is the first.
+    pub(crate) fn watch(&mut self, waiter: u64, own: &Entry, at: i64, keys: &Keys) -> bool {
+        let Some((next, tells)) = self.waits.ahead_of(waiter) else { return false };
+        if self.is_ours(next) {
+            return false;
+        }
+        let (next, mark) = (next.key.clone(), tells.then(|| keys.mark(&next.key)));
+        // What is told first is asked for first.
+        mark.iter().chain([&next, &own.key]).for_each(|key| self.watchlist.need(key, at));
+        true
+    }
+
+    /// Behind etcd's grpc-proxy nobody hears of marks.
+    pub(crate) fn tells_nothing(&self) -> bool {
+        self.watchlist.is_whole()
+    }
+
+    /// Is there something to be sent over the stream of watches?
+    pub(crate) fn is_pending(&self) -> bool {
+        self.watchlist.pending() > 0
+    }
+
+    /// Is this the key of a claim of this client, as far as that is known yet?
+    fn is_ours(&self, entry: &Entry) -> bool {
+        let by_key = self.named.get(&entry.key).into_iter().flatten().filter_map(|id| self.own.get(id));
+        let by_place = self.placed.get(&entry.key).and_then(|id| self.own.get(id));
+        by_key.into_iter().any(|own| own.entry() == Some(entry))
+            || by_place.is_some_and(|own| own.stage == Stage::InDoubt && !own.spoiled)
+    }
+
+    fn unname(&mut self, id: &str) {
+        let Some(entry) = self.own.get(id).and_then(Own::entry) else { return };
+        if let Some(named) = self.named.get_mut(&entry.key) {
+            named.retain(|other| other != id);
+            if named.is_empty() {
+                self.named.remove(&entry.key);
+            }
+        }
     }
 }
 
-/// Who waits for the end of a key that was created at this revision.
-struct Waiter {
-    created: i64,
-    line: String,
-    news: mpsc::UnboundedSender<News>,
-}
-
-/// What a waiter is told.
-#[derive(Debug)]
-pub(crate) enum News {
-    /// The key ahead is gone, or its own.
-    Look,
-    /// The store cannot be asked.
-    Failed(String),
-}
-
-struct Asked {
-    line: String,
-    /// What was created under these names before these revisions is gone.
-    gone: Vec<(String, i64)>,
-    /// Something may have been missed.
-    unsure: bool,
-}
-
-/// A running `lock` or `try_lock`.
-pub(crate) struct Place {
-    ledger: Arc<Ledger>,
-    key: String,
-    line: String,
-    lease: Duration,
-    news: mpsc::UnboundedReceiver<News>,
-    sender: mpsc::UnboundedSender<News>,
-    ahead: Option<Entry>,
-}
-
-/// A running request that is answered with a key to wait for.
-pub(crate) struct Ask {
-    ledger: Arc<Ledger>,
-    number: u64,
-    /// An answer of an older revision may name a key whose end was heard of already.
-    pub(crate) since: i64,
+impl Own {
+    fn entry(&self) -> Option<&Entry> {
+        match &self.stage {
+            Stage::InDoubt => None,
+            Stage::Waiting(entry) | Stage::Held(entry) | Stage::Leaving { entry, .. } => Some(entry),
+        }
+    }
 }
 
 impl Ledger {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { state: Mutex::default(), losses: broadcast::Sender::new(LOSSES), clock }
+    pub(crate) fn new(clock: Arc<dyn Clock>, keys: Keys) -> Self {
+        let (state, losses) = (Mutex::default(), broadcast::Sender::new(LOSSES));
+        Self { state, losses, clock, keys, bell: Notify::new() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -141,71 +212,102 @@ impl Ledger {
     /// Before the first byte leaves.
     pub(crate) fn enter(
         self: &Arc<Self>,
-        key: &str,
+        id: &str,
         line: &str,
         owner: &OwnerId,
         lease: Duration,
         session: &Arc<Session>,
     ) -> Place {
-        let (sender, news) = mpsc::unbounded_channel();
+        let (first, wake) = (keys::place(line, session.lease, 0), Arc::new(Notify::new()));
         let mut state = self.state();
         // What is on its way in a session that is over is void.
-        let unsure = state.own.get(key).is_some_and(|before| before.unsure && before.session.lease == session.lease);
+        let before = state.own.get(id).filter(|before| before.session.lease == session.lease);
+        let kept = before.map(|before| (before.number, before.unsure || before.stage == Stage::InDoubt));
+        let (number, unsure) = match kept {
+            Some(kept) => kept,
+            None => {
+                state.remove(id);
+                (state.take_number(first), false)
+            }
+        };
+        state.unname(id);
+        let (id, line, seat) = (id.to_owned(), line.to_owned(), keys::seat(line));
+        let place = keys::place(&line, session.lease, number);
+        let spot = Arc::new(Spot { id, line, seat, place, owner: owner.clone() });
         let own = Own {
-            owner: owner.clone(),
-            line: line.to_owned(),
+            spot: Arc::clone(&spot),
             session: Arc::clone(session),
             stage: Stage::InDoubt,
             unsure,
-            ended: 0,
+            number,
+            spoiled: false,
+            gone: false,
             until: None,
-            news: sender.clone(),
+            failed: None,
+            wake: Arc::clone(&wake),
         };
-        state.own.insert(key.to_owned(), own);
-        let (key, line) = (key.to_owned(), line.to_owned());
-        Place { ledger: Arc::clone(self), key, line, lease, news, sender, ahead: None }
+        state.placed.insert(spot.place.clone(), spot.id.clone());
+        state.own.insert(spot.id.clone(), own);
+        drop(state);
+        Place::new(Arc::clone(self), spot, lease, wake)
     }
 
     pub(crate) fn ask(self: &Arc<Self>, line: &str) -> Ask {
         let mut state = self.state();
-        state.asked += 1;
-        let number = state.asked;
-        state.asks.insert(number, Asked { line: line.to_owned(), gone: Vec::new(), unsure: false });
-        Ask { ledger: Arc::clone(self), number, since: state.heard }
+        let (number, since) = (state.waits.ask(line), state.heard);
+        drop(state);
+        Ask { ledger: Arc::clone(self), number, since }
     }
 
-    pub(crate) fn get(&self, key: &str) -> Option<Own> {
-        self.state().own.get(key).cloned()
+    pub(crate) fn get(&self, id: &str) -> Option<Own> {
+        self.state().own.get(id).cloned()
     }
 
-    /// A release of this claim begins: what it was until now.
-    pub(crate) fn leaving(&self, key: &str) -> Option<Own> {
+    /// Was somebody in this line when it was asked for last? Then who asks does not expect to find it empty.
+    pub(crate) fn is_crowded(&self, line: &str) -> bool {
+        self.state().crowded.contains(line)
+    }
+
+    pub(crate) fn crowded(&self, line: &str, is_crowded: bool) {
+        let crowded = &mut self.state().crowded;
+        if !is_crowded {
+            crowded.remove(line);
+        } else if !crowded.contains(line) {
+            if crowded.len() >= CROWDED {
+                crowded.clear();
+            }
+            crowded.insert(line.to_owned());
+        }
+    }
+
+    /// A release of this claim begins: what it was until now. Whose time is over by then did not hold it to the end.
+    pub(crate) fn leaving(&self, id: &str) -> Option<Own> {
+        let now = self.clock.now();
         let mut state = self.state();
-        let own = state.own.get_mut(key)?;
-        let before = own.clone();
-        own.stage = match own.stage {
-            Stage::Held(created) => Stage::Leaving { held: true, created },
-            Stage::Waiting(created) => Stage::Leaving { held: false, created },
-            stage => stage,
-        };
+        let before = state.own.get(id)?.clone();
+        let in_time = before.until.is_none_or(|until| until >= now);
+        let leaving = |held, entry: &Entry| Stage::Leaving { held, entry: entry.clone() };
+        match &before.stage {
+            Stage::Held(entry) => state.becomes(id, leaving(in_time, entry)),
+            Stage::Waiting(entry) => state.becomes(id, leaving(false, entry)),
+            _ => {}
+        }
         Some(before)
     }
 
     /// A release was not done: the claim is what it was.
-    pub(crate) fn stays(&self, key: &str, before: &Own) {
-        if let Some(own) = self.state().own.get_mut(key) {
-            own.stage = before.stage;
-        }
+    pub(crate) fn stays(&self, id: &str, before: &Own) {
+        self.state().becomes(id, before.stage.clone());
     }
 
     /// Nothing is left of this claim.
-    pub(crate) fn remove(&self, key: &str) {
-        self.state().own.remove(key);
+    pub(crate) fn remove(&self, id: &str) {
+        self.state().remove(id);
     }
 
     /// A renewal of this claim was confirmed.
-    pub(crate) fn renewed(&self, key: &str, until: Instant) {
-        if let Some(own) = self.state().own.get_mut(key) {
+    pub(crate) fn renewed(&self, id: &str, until: Instant) {
+        if let Some(own) = self.state().own.get_mut(id) {
             own.until = own.until.max(Some(until));
         }
     }
@@ -220,287 +322,174 @@ impl Ledger {
         let now = self.clock.now();
         let state = self.state();
         let over = state.own.iter().filter(|(_, own)| own.until.is_some_and(|until| until < now));
-        over.map(|(key, _)| key.clone()).collect()
+        over.map(|(id, _)| id.clone()).collect()
     }
 
     /// A renewal found that the key is not the one that was granted.
-    pub(crate) fn not_held(&self, key: &str, created: i64) {
+    pub(crate) fn not_held(&self, id: &str, entry: &Entry) {
         let mut state = self.state();
-        if state.own.get(key).is_some_and(|own| own.stage == Stage::Held(created)) {
-            state.own.remove(key);
+        if state.own.get(id).is_some_and(|own| own.stage == Stage::Held(entry.clone())) {
+            state.waits.gone(&entry.key, entry.created + 1, false);
+            self.end(&mut state, id);
         }
     }
 
     /// The names of all keys whose end matters.
     pub(crate) fn keys(&self) -> Vec<String> {
         let state = self.state();
-        state.own.keys().chain(state.ahead.keys()).cloned().collect()
+        let of_doubtful = state.own.values().filter(|own| own.stage == Stage::InDoubt);
+        let of_doubtful = of_doubtful.flat_map(|own| [&own.spot.seat, &own.spot.place]);
+        let all: HashSet<_> = state.named.keys().chain(state.waits.keys()).chain(of_doubtful).collect();
+        all.into_iter().cloned().collect()
     }
 
-    /// In each line that a claim of this client waits in, the first key that one of them waits for. Once the end of
-    /// that is heard of, another is the first.
-    pub(crate) fn waited_for(&self) -> Vec<Entry> {
+    /// In each line that a claim of this client waits in, the first key that one of them waits for; and the keys of all
+    /// these claims.
+    pub(crate) fn of_waiters(&self) -> Vec<Entry> {
         let state = self.state();
-        let mut firsts = HashMap::<&str, (&str, i64)>::new();
-        for (key, waiters) in &state.ahead {
-            for waiter in waiters {
-                let first = firsts.entry(&waiter.line).or_insert((key, waiter.created));
-                if waiter.created < first.1 {
-                    *first = (key, waiter.created);
-                }
+        let own = state.own.values().filter_map(|own| match &own.stage {
+            Stage::Waiting(entry) if !own.gone => Some(entry.clone()),
+            _ => None,
+        });
+        state.waits.firsts().into_iter().chain(own).collect()
+    }
+
+    /// Is this one of them still?
+    pub(crate) fn is_of_waiters(&self, entry: &Entry) -> bool {
+        let state = self.state();
+        let mut named = state.named.get(&entry.key).into_iter().flatten().filter_map(|id| state.own.get(id));
+        state.waits.awaits(entry) || named.any(|own| own.stage == Stage::Waiting(entry.clone()) && !own.gone)
+    }
+
+    /// What is to be sent over the stream of watches, with keys to look at if that may be, and whether to call
+    /// [`Ledger::tick`], and [`Ledger::sweep`].
+    pub(crate) fn todo(&self, may_look: bool) -> (Todo, bool, bool) {
+        let mut state = self.state();
+        (state.watchlist.todo(may_look), state.ticks, !state.watchlist.is_empty())
+    }
+
+    /// The server tells of this watch's key from now on.
+    pub(crate) fn watching(&self, number: i64, at: i64) {
+        self.state().watchlist.opened(number, at);
+    }
+
+    /// The server has closed this watch. Was it asked to?
+    pub(crate) fn has_closed(&self, number: i64) -> bool {
+        self.state().watchlist.closed(number)
+    }
+
+    /// A while is over: the keys of those who have held since before the last one are watched.
+    pub(crate) fn tick(&self) {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let young = std::mem::take(&mut state.young[0]);
+        for id in std::mem::replace(&mut state.young[1], young) {
+            if let Some(Stage::Held(entry)) = state.own.get(&id).map(|own| &own.stage) {
+                state.watchlist.need(&entry.key, entry.created);
             }
         }
-        firsts.into_values().map(|(key, created)| Entry { key: key.to_owned(), created }).collect()
+        state.ticks = state.young.iter().any(|young| !young.is_empty());
     }
 
-    /// Does anybody wait for this one?
-    pub(crate) fn awaits(&self, entry: &Entry) -> bool {
-        let waits = |waiters: &Vec<Waiter>| waiters.iter().any(|waiter| waiter.created == entry.created);
-        self.state().ahead.get(&entry.key).is_some_and(waits)
+    /// Closes watches that nobody needs any more.
+    pub(crate) fn sweep(&self) {
+        let mut guard = self.state();
+        let State { watchlist, waits, named, .. } = &mut *guard;
+        let marks: HashSet<_> = waits.keys().map(|key| self.keys.mark(key)).collect();
+        watchlist.sweep(|key| waits.needs(key) || named.contains_key(key) || marks.contains(key));
     }
 
     /// A key was deleted at this revision.
     pub(crate) fn deleted(&self, key: &str, at: i64) {
         let mut state = self.state();
-        state.heard = at;
-        self.gone(&mut state, key, at);
+        state.heard = state.heard.max(at);
+        self.gone(&mut state, key, at, true);
+    }
+
+    /// Who had this place gave the lock back at this revision.
+    pub(crate) fn passed(&self, place: &str, at: i64) {
+        self.state().waits.passed(place, at);
+    }
+
+    /// This one was found gone at this revision.
+    pub(crate) fn found_gone(&self, entry: &Entry, at: i64) {
+        let mut state = self.state();
+        state.heard = state.heard.max(at);
+        self.gone(&mut state, &entry.key, entry.created + 1, false);
     }
 
     /// What was created under this name before this revision is gone.
     pub(crate) fn ended(&self, key: &str, before: i64) {
-        self.gone(&mut self.state(), key, before);
+        self.gone(&mut self.state(), key, before, false);
     }
 
-    fn gone(&self, state: &mut State, key: &str, before: i64) {
-        for ask in state.asks.values_mut().filter(|ask| key.starts_with(&ask.line)) {
-            ask.gone.push((key.to_owned(), before));
-        }
-        if let Some(waiters) = state.ahead.get_mut(key) {
-            for waiter in waiters.extract_if(.., |waiter| waiter.created < before) {
-                // Who does not listen any more has left.
-                let _ = waiter.news.send(News::Look);
-            }
-            if waiters.is_empty() {
-                state.ahead.remove(key);
+    fn gone(&self, state: &mut State, key: &str, before: i64, told: bool) {
+        state.waits.gone(key, before, told);
+        for id in state.named.get(key).cloned().unwrap_or_default() {
+            if state.own.get(&id).and_then(Own::entry).is_some_and(|entry| entry.created < before) {
+                self.lose(state, &id);
             }
         }
-        self.lose(state, key, before);
     }
 
-    /// Deletions are heard of from this revision on. Of those before, some may have been missed.
-    pub(crate) fn opened(&self, at: i64) {
+    /// There is a new stream of watches, from this revision on; is it one over all keys? Of the deletions before, some
+    /// may have been missed.
+    pub(crate) fn opened(&self, at: i64, whole: bool) {
         let mut state = self.state();
         state.heard = at;
-        state.asks.values_mut().for_each(|ask| ask.unsure = true);
+        state.waits.missed();
+        if state.watchlist.begin(whole) && !whole {
+            let state = &mut *state;
+            state.named.keys().chain(state.waits.keys()).for_each(|key| state.watchlist.need(key, at));
+        }
+        state.ticks = true;
     }
 
     /// A lease is over, and with it all keys of its claims.
     pub(crate) fn lost(&self, session: &Session) {
         let mut state = self.state();
         let theirs = state.own.iter().filter(|(_, own)| own.session.lease == session.lease);
-        let keys: Vec<_> = theirs.map(|(key, _)| key.clone()).collect();
-        keys.iter().for_each(|key| self.lose(&mut state, key, i64::MAX));
+        let ids: Vec<_> = theirs.map(|(id, _)| id.clone()).collect();
+        ids.iter().for_each(|id| self.lose(&mut state, id));
     }
 
-    fn lose(&self, state: &mut State, key: &str, before: i64) {
-        let Some(own) = state.own.get_mut(key) else { return };
-        own.ended = own.ended.max(before);
+    /// The key of this claim is gone.
+    fn lose(&self, state: &mut State, id: &str) {
+        let Some(own) = state.own.get_mut(id) else { return };
+        own.gone = true;
+        // Others of this client may wait for it.
+        if let Some(Entry { key, created }) = own.entry() {
+            state.waits.gone(key, created + 1, false);
+        }
         match own.stage {
-            Stage::Held(created) if created < before => {
+            Stage::Held(_) => {
                 // It fails if nobody listens.
-                let _ = self.losses.send(own.owner.clone());
-                state.own.remove(key);
+                let _ = self.losses.send(own.spot.owner.clone());
+                self.end(state, id);
             }
-            Stage::Waiting(created) if created < before => drop(own.news.send(News::Look)),
-            _ => {}
+            Stage::Waiting(_) => own.wake.notify_one(),
+            Stage::InDoubt | Stage::Leaving { .. } => {}
+        }
+    }
+
+    /// A claim does not hold any more. If a copy of its request may land yet, it is undone.
+    fn end(&self, state: &mut State, id: &str) {
+        if !state.own.get(id).is_some_and(|own| own.unsure) {
+            return state.remove(id);
+        }
+        state.becomes(id, Stage::InDoubt);
+        if let Some(own) = state.own.get_mut(id) {
+            own.until = Some(self.clock.now());
         }
     }
 
     pub(crate) fn fail(&self, why: &str) {
-        for own in self.state().own.values().filter(|own| matches!(own.stage, Stage::Waiting(_))) {
-            let _ = own.news.send(News::Failed(why.to_owned()));
+        for own in self.state().own.values_mut().filter(|own| matches!(own.stage, Stage::Waiting(_))) {
+            own.failed = Some(why.to_owned());
+            own.wake.notify_one();
         }
-    }
-}
-
-impl Place {
-    /// The claim's key is in the line, with this create revision.
-    pub(crate) fn waits(&self, created: i64) {
-        if let Some(own) = self.ledger.state().own.get_mut(&self.key) {
-            own.stage = Stage::Waiting(created);
-        }
-    }
-
-    /// The lock is its own; unless something was heard of it meanwhile, and it is time to look again.
-    pub(crate) fn holds(&mut self, created: i64, until: Instant) -> bool {
-        let mut state = self.ledger.state();
-        if self.news.try_recv().is_ok() {
-            return false;
-        }
-        let Some(own) = state.own.get_mut(&self.key) else { return true };
-        if own.ended > created {
-            return false;
-        }
-        own.stage = Stage::Held(created);
-        own.until = Some(until);
-        true
-    }
-
-    /// Of a request that puts its key, a copy may be on its way that was not answered.
-    pub(crate) fn is_unsure(&self) -> bool {
-        self.ledger.state().own.get(&self.key).is_some_and(|own| own.unsure)
-    }
-
-    pub(crate) fn unsure(&self) {
-        if let Some(own) = self.ledger.state().own.get_mut(&self.key) {
-            own.unsure = true;
-        }
-    }
-
-    /// Surely nothing of it is in the store; something may be on its way only if it is unsure, and then that is kept in
-    /// mind.
-    pub(crate) fn give_up(self) {
-        if !self.is_unsure() {
-            self.ledger.remove(&self.key);
-        }
-    }
-
-    /// The same, and whatever is on its way is void.
-    pub(crate) fn forget(self) {
-        self.ledger.remove(&self.key);
-    }
-
-    /// Was the end of this key heard of, which it waited for?
-    pub(crate) fn outlived(&self, entry: &Entry) -> bool {
-        self.ahead.as_ref() == Some(entry) && !self.ledger.awaits(entry)
-    }
-
-    /// Ends when it is time to look whose turn it is.
-    ///
-    /// # Errors
-    /// If the store cannot be asked.
-    pub(crate) async fn news(&mut self) -> Result<(), Error> {
-        // The sender is held here.
-        match self.news.recv().await.unwrap_or(News::Look) {
-            News::Look => Ok(()),
-            News::Failed(why) => Err(Error::new(ErrorKind::Unknown, why)),
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut state = self.ledger.state();
-        if let Some(ahead) = self.ahead.take()
-            && let Some(waiters) = state.ahead.get_mut(&ahead.key)
-        {
-            waiters.retain(|waiter| !waiter.news.same_channel(&self.sender));
-            if waiters.is_empty() {
-                state.ahead.remove(&ahead.key);
-            }
-        }
-        // Given up: should nobody release it, it is not kept for longer than a lease.
-        if let Some(own) = state.own.get_mut(&self.key).filter(|own| own.until.is_none()) {
-            own.until = Some(self.ledger.clock.now() + self.lease);
-        }
-    }
-}
-
-impl Ask {
-    /// From now on `place` waits for the end of this key, which was there when the request was done.
-    pub(crate) fn wait_for(self, ahead: Entry, place: &mut Place) {
-        let mut state = self.ledger.state();
-        let is_gone = |(key, before): &(String, i64)| *key == ahead.key && *before > ahead.created;
-        if state.asks.get(&self.number).is_none_or(|asked| asked.unsure || asked.gone.iter().any(is_gone)) {
-            let _ = place.sender.send(News::Look);
-            return;
-        }
-        let waiter = Waiter { created: ahead.created, line: place.line.clone(), news: place.sender.clone() };
-        state.ahead.entry(ahead.key.clone()).or_default().push(waiter);
-        place.ahead = Some(ahead);
-    }
-}
-
-impl Drop for Ask {
-    fn drop(&mut self) {
-        self.ledger.state().asks.remove(&self.number);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use lock_core::SystemClock;
-
-    use super::*;
-
-    /// A watch that opens asks for the keys of claims that are on their way; the answer may come after the grant.
-    #[test]
-    fn what_was_not_there_before_its_grant_is_no_loss() {
-        let ledger = Arc::new(Ledger::new(Arc::new(SystemClock)));
-        let mut losses = ledger.losses();
-        let (owner, now, lease) = (OwnerId::from_store("a"), SystemClock.now(), Duration::from_secs(60));
-        let session = Arc::new(Session::new(1, "beacon".to_owned(), now, lease));
-        ledger.enter("x/a", "x/", &owner, lease, &session).holds(7, now + lease);
-        ledger.ended("x/a", 7);
-        assert!(losses.try_recv().is_err());
-        ledger.ended("x/a", 8);
-        assert_eq!(losses.try_recv().unwrap(), owner);
-    }
-
-    /// The end of the key ahead is known; and who was evicted while it looked whether it is first does not hold.
-    #[test]
-    fn who_heard_of_its_own_end_looks_again() {
-        let ledger = Arc::new(Ledger::new(Arc::new(SystemClock)));
-        let (owner, now, lease) = (OwnerId::from_store("b"), SystemClock.now(), Duration::from_secs(60));
-        let session = Arc::new(Session::new(1, "beacon".to_owned(), now, lease));
-        let mut place = ledger.enter("x/b", "x/", &owner, lease, &session);
-        place.waits(7);
-        let (a, c) = (entry("x/a", 5), entry("x/c", 5));
-        ledger.ask("x/").wait_for(a.clone(), &mut place);
-        assert!(!place.outlived(&a));
-        ledger.deleted("x/a", 8);
-        assert!(place.outlived(&a) && !place.outlived(&c) && !place.outlived(&entry("x/a", 6)));
-        assert_eq!(ledger.ask("x/").since, 8);
-        place.news.try_recv().unwrap();
-        ledger.deleted("x/b", 9);
-        assert!(!place.holds(7, now + lease));
-        assert!(!place.holds(7, now + lease));
-        assert!(place.holds(10, now + lease));
-        ledger.opened(5);
-        assert_eq!(ledger.ask("x/").since, 5);
-    }
-
-    /// Go's session puts the same key for each of its locks.
-    #[test]
-    fn a_late_deletion_ends_only_what_was_created_before_it() {
-        let ledger = Arc::new(Ledger::new(Arc::new(SystemClock)));
-        let (owner, now, lease) = (OwnerId::from_store("b"), SystemClock.now(), Duration::from_secs(60));
-        let session = Arc::new(Session::new(1, "beacon".to_owned(), now, lease));
-        let mut losses = ledger.losses();
-        let mut place = ledger.enter("x/b", "x/", &owner, lease, &session);
-        let (ask, other) = (ledger.ask("x/"), ledger.ask("x/"));
-        ledger.deleted("x/go", 12);
-        let go = entry("x/go", 15);
-        ask.wait_for(go.clone(), &mut place);
-        place.waits(20);
-        assert!(place.news.try_recv().is_err() && ledger.awaits(&go));
-        assert_eq!(ledger.waited_for(), std::slice::from_ref(&go));
-        for (key, before) in [("x/go", 15), ("x/b", 20)] {
-            ledger.ended(key, before);
-        }
-        assert!(place.news.try_recv().is_err() && ledger.awaits(&go));
-        // A look that found it created later, or not at all, ends it.
-        ledger.ended("x/go", 22);
-        place.news.try_recv().unwrap();
-        assert!(place.outlived(&go) && ledger.waited_for().is_empty());
-        other.wait_for(go, &mut place);
-        place.news.try_recv().expect("its end was heard of after this was asked");
-        assert!(place.holds(20, now + lease));
-        ledger.deleted("x/b", 7);
-        assert!(losses.try_recv().is_err() && ledger.get("x/b").is_some());
-    }
-
-    fn entry(key: &str, created: i64) -> Entry {
-        Entry { key: key.to_owned(), created }
-    }
-}
+mod tests;

@@ -26,20 +26,24 @@ mod acquire;
 mod connection;
 mod doctor;
 mod error;
-mod factory;
 mod keys;
 mod ledger;
-mod look;
+mod options;
+mod place;
 #[cfg(test)]
 mod properties;
 mod release;
+mod renew;
 mod requests;
 mod session;
 mod sessions;
+mod status;
 mod tokens;
 mod undo;
 mod upkeep;
+mod waiters;
 mod watch;
+mod watchlist;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -54,15 +58,15 @@ use lock_core::{
 use tokio::sync::broadcast::error::RecvError;
 
 use connection::Connection;
-pub use factory::{EtcdFactory, EtcdOptions};
 use keys::Keys;
 use ledger::Ledger;
+pub use options::{EtcdFactory, EtcdOptions};
 use sessions::Sessions;
 use tokens::Tokens;
 
 /// Locks in one etcd cluster.
 ///
-/// Waiters stand in line in the store, first come, first served. One watch per client tells them when it is their turn,
+/// Waiters stand in line in the store, first come, first served. A stream of watches tells them when it is their turn,
 /// and holders when they lose what they hold. Claims with leases of the same length share a lease of the store.
 #[derive(Clone)]
 pub struct EtcdLock {
@@ -101,7 +105,7 @@ impl EtcdLock {
     }
 
     pub(crate) fn new(connection: Connection, keys: Keys) -> Self {
-        let ledger = Arc::new(Ledger::new(Arc::clone(&connection.clock)));
+        let ledger = Arc::new(Ledger::new(Arc::clone(&connection.clock), keys.clone()));
         let (sessions, tokens) = (Sessions::default(), Tokens::new(&keys));
         let shared = Arc::new(Shared { connection, keys, ledger, sessions, tokens });
         Self { shared, tasks: Arc::default() }
@@ -155,8 +159,7 @@ impl DistributedLock for EtcdLock {
     }
 
     async fn unlock(&self, claim: &Claim) -> Result<Unlocked> {
-        let shared = &self.shared;
-        shared.release(&shared.keys.own(claim), &shared.keys.line(&claim.name)).await
+        self.shared.unlock(claim).await
     }
 
     async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {

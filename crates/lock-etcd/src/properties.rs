@@ -1,23 +1,23 @@
 //! What holds whatever keys there are. The property tests here pass any text, the targets in `fuzz/` what leads deeper.
 
-use std::time::Duration;
+use lock_core::LockName;
 
-use lock_core::{Claim, LockName, OwnerId};
+use super::keys::{Keys, end_of, place, seat};
 
-use super::keys::{Keys, end_of};
-
-pub(crate) fn names_have_keys_of_their_own(prefix: &str, name: &str, other: &str, owner: &str) {
+pub(crate) fn names_have_keys_of_their_own(prefix: &str, name: &str, other: &str, lease: i64, number: usize) {
     let (Ok(keys), Ok(name), Ok(other)) = (Keys::new(prefix), LockName::new(name), LockName::new(other)) else {
         return;
     };
-    let own = keys.own(&Claim::new(name.clone(), OwnerId::from_store(owner), Duration::ZERO));
-    assert!(own.starts_with(keys.all()) && !own.starts_with(&keys.beacon(0)));
-    assert_eq!(own.starts_with(&keys.line(&other)), name == other, "{own}");
-    let (found, rest) = keys.parse(&own).expect("it stands in line");
-    assert_eq!(found, name);
-    assert!(!rest.contains('/'), "{rest}");
-    for range in [keys.line(&name), keys.all().to_owned()] {
-        assert!(own.as_bytes() >= range.as_bytes() && (range.is_empty() || own.as_bytes() < &end_of(&range)[..]));
+    let line = keys.line(&name);
+    for own in [seat(&line), place(&line, lease, number)] {
+        assert!(own.starts_with(keys.all()) && !own.starts_with(&keys.beacon(0)));
+        assert_eq!(own.starts_with(&keys.line(&other)), name == other, "{own}");
+        let (found, rest) = keys.parse(&own).expect("it stands in line");
+        assert_eq!(found, name);
+        assert!(!rest.contains('/'), "{rest}");
+        for range in [line.as_str(), keys.all()] {
+            assert!(own.as_bytes() >= range.as_bytes() && (range.is_empty() || own.as_bytes() < &end_of(range)[..]));
+        }
     }
 }
 
@@ -41,9 +41,10 @@ mod tests {
             prefix in "[a-z/%]{0,6}|\\PC{0,6}",
             name in "[a/%2F5]{1,8}|\\PC{1,20}|%session(/.{0,3})?",
             other in "[a/%2F5]{1,4}",
-            owner in "[a-z@:#/%]{0,9}|.{0,9}",
+            lease in 1..i64::MAX,
+            number in 0_usize..5,
         ) {
-            names_have_keys_of_their_own(&prefix, &name, &other, &owner);
+            names_have_keys_of_their_own(&prefix, &name, &other, lease, number);
         }
 
         #[test]

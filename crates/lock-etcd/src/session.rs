@@ -356,10 +356,10 @@ pub(crate) async fn transact_surely(
     asking.await
 }
 
-/// The epoch of the claim with this key.
-pub(crate) fn epoch_of(key: &str) -> usize {
+/// The epoch of the claim that its client calls this.
+pub(crate) fn epoch_of(id: &str) -> usize {
     let mut hasher = DefaultHasher::new();
-    key.hash(&mut hasher);
+    id.hash(&mut hasher);
     (hasher.finish() % EPOCHS as u64) as usize
 }
 

@@ -4,18 +4,19 @@
 //! there is one at a time, for all that wait for it.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use etcd_client::{KeyValue, Txn};
+use etcd_client::{KeyValue, Txn, TxnOp};
 use lock_core::{Error, Result, Unlocked};
 
 use crate::connection::{Again, Connection};
 use crate::error::nonsense;
-use crate::requests::{deletions, found, leave, removal, revision, who_is_there};
+use crate::requests::{Spot, deleted, deletions, found, leave, line, remove_key, revision};
 use crate::session::{Session, epoch_of, transact};
+use crate::waiters::Entry;
 
-/// A transaction may have 128 operations; each claim takes three.
-const AT_ONCE: usize = 42;
+/// A transaction may have 128 operations; each claim takes four.
+const AT_ONCE: usize = 31;
 
 /// What is to be undone in one session.
 #[derive(Default)]
@@ -26,10 +27,19 @@ pub(crate) struct Undoing {
 
 #[derive(Default)]
 struct State {
-    /// The lines of claims, by their keys.
-    pending: BTreeMap<String, String>,
+    /// By what the client calls them.
+    pending: BTreeMap<String, Arc<Spot>>,
     /// What was answered to those who wait for their turn.
-    done: HashMap<String, Result<Unlocked>>,
+    done: HashMap<String, Result<Undone>>,
+}
+
+/// Did the claim hold the lock, and what was deleted?
+#[derive(Clone)]
+pub(crate) struct Undone {
+    pub(crate) unlocked: Unlocked,
+    pub(crate) deleted: Vec<Entry>,
+    /// At this revision.
+    pub(crate) at: i64,
 }
 
 impl Undoing {
@@ -38,84 +48,99 @@ impl Undoing {
     }
 
     /// This one and others that wait.
-    fn some(&self, key: &str, line: &str) -> Vec<(String, String)> {
+    fn some(&self, spot: &Arc<Spot>) -> Vec<Arc<Spot>> {
         let state = self.state();
-        let others = state.pending.iter().filter(|(other, _)| *other != key);
-        let others = others.map(|(key, line)| (key.clone(), line.clone()));
-        [(key.to_owned(), line.to_owned())].into_iter().chain(others).take(AT_ONCE).collect()
+        let others = state.pending.values().filter(|other| other.id != spot.id);
+        [spot].into_iter().chain(others).take(AT_ONCE).cloned().collect()
     }
 }
 
 impl Session {
-    /// Deletes the key, and makes void whatever is on its way for it. Did it hold the lock?
-    pub(crate) async fn undo(&self, connection: &Connection, key: &str, line: &str) -> Result<Unlocked> {
+    /// Deletes what was put for this claim, and makes void whatever is on its way for it.
+    pub(crate) async fn undo(&self, connection: &Connection, spot: &Arc<Spot>) -> Result<Undone> {
         {
             let mut state = self.undoing.state();
             // Of an earlier call that was dropped.
-            state.done.remove(key);
-            state.pending.insert(key.to_owned(), line.to_owned());
+            state.done.remove(&spot.id);
+            state.pending.insert(spot.id.clone(), Arc::clone(spot));
         }
         // If this is dropped, another does it, or the next call.
         let _turn = self.undoing.turn.lock().await;
-        if let Some(done) = self.undoing.state().done.remove(key) {
+        if let Some(done) = self.undoing.state().done.remove(&spot.id) {
             return done;
         }
-        let some = self.undoing.some(key, line);
-        let answers = match undo_all(connection, &some, Some(self)).await {
+        let some = self.undoing.some(spot);
+        let answers = match self.undo_all(connection, &some).await {
             Ok(answers) => answers.into_iter().map(Ok).collect(),
             Err(error) => vec![Err(error); some.len()],
         };
         let mut state = self.undoing.state();
-        for ((key, _), answer) in some.into_iter().zip(answers) {
-            state.pending.remove(&key);
-            state.done.insert(key, answer);
+        for (spot, answer) in some.iter().zip(answers) {
+            state.pending.remove(&spot.id);
+            state.done.insert(spot.id.clone(), answer);
         }
-        state.done.remove(key).ok_or_else(nonsense)?
+        state.done.remove(&spot.id).ok_or_else(nonsense)?
     }
-}
 
-/// Each with its key and its line.
-pub(crate) async fn undo_all(
-    connection: &Connection,
-    some: &[(String, String)],
-    mut session: Option<&Session>,
-) -> Result<Vec<Unlocked>> {
-    while let Some(open) = session {
-        let mut epochs: Vec<_> = some.iter().map(|(key, _)| epoch_of(key)).collect();
+    async fn undo_all(&self, connection: &Connection, some: &[Arc<Spot>]) -> Result<Vec<Undone>> {
+        let mut epochs: Vec<_> = some.iter().map(|spot| epoch_of(&spot.id)).collect();
         epochs.sort_unstable();
         epochs.dedup();
-        let answer = transact(connection, Again::No, leave(some, open, &epochs)).await.map_err(Error::from)?;
-        if answer.succeeded() {
-            let began = revision(&answer)?;
-            epochs.iter().for_each(|number| open.saw_epoch(*number, began));
-            return undone(some, &found(&answer)?, &deletions(&answer));
+        let spots: Vec<_> = some.iter().map(Arc::as_ref).collect();
+        loop {
+            let answer = transact(connection, Again::No, leave(&spots, self, &epochs)).await.map_err(Error::from)?;
+            if answer.succeeded() {
+                let began = revision(&answer)?;
+                epochs.iter().for_each(|number| self.saw_epoch(*number, began));
+                return undone(&found(&answer)?, &deleted(&answer), began);
+            }
+            // An earlier answer was lost. Or there is no beacon: then nothing is done any more that is still on its way.
+            if !self.saw_epochs(&epochs, &answer)? {
+                break;
+            }
         }
-        // An earlier answer was lost. Or there is no beacon: then nothing is done any more that is still on its way.
-        session = open.saw_epochs(&epochs, &answer)?.then_some(open);
+        let mut all = Vec::new();
+        for spot in spots {
+            all.push(sweep(connection, &spot.line, spot.owner.as_str()).await?);
+        }
+        Ok(all)
     }
-    // By what was found, so that it deletes nothing that comes later, should it land late.
-    let answer = transact(connection, Again::Yes, who_is_there(some)).await.map_err(Error::from)?;
-    let mut firsts = found(&answer)?;
-    if firsts.len() != some.len() * 2 {
-        return Err(nonsense());
-    }
-    let own = firsts.split_off(some.len());
-    // Zero: there is none, and none is deleted.
-    let created = own.iter().map(|own| own.first().map_or(0, KeyValue::create_revision));
-    let removals: Vec<_> = some.iter().zip(created).map(|((key, _), created)| removal(key, created)).collect();
-    let asking = transact(connection, Again::No, Txn::new().and_then(removals));
-    let answer = asking.await.map_err(Error::from)?;
-    undone(some, &firsts, &deletions(&answer))
 }
 
-/// Who was the first in line, and was deleted, held the lock.
-fn undone(some: &[(String, String)], firsts: &[Vec<KeyValue>], deleted: &[i64]) -> Result<Vec<Unlocked>> {
-    if (firsts.len(), deleted.len()) != (some.len(), some.len()) {
+/// Deletes what is there of this owner, of which nothing is on its way. By what was found, so that it deletes nothing
+/// that comes later, should it land late.
+pub(crate) async fn sweep(connection: &Connection, name: &str, owner: &str) -> Result<Undone> {
+    let asking = transact(connection, Again::Yes, Txn::new().and_then([line(name)]));
+    let answer = asking.await.map_err(Error::from)?;
+    let in_line = found(&answer)?.pop().ok_or_else(nonsense)?;
+    let own: Vec<_> = in_line.iter().filter(|key| key.value() == owner.as_bytes()).collect();
+    if own.is_empty() {
+        return Ok(Undone { unlocked: Unlocked::NotHeld, deleted: Vec::new(), at: revision(&answer)? });
+    }
+    let removal = |key: &&KeyValue| TxnOp::txn(remove_key(key.key(), key.create_revision()));
+    let removals: Vec<_> = own.iter().map(removal).collect();
+    let asking = transact(connection, Again::No, Txn::new().and_then(removals));
+    let answer = asking.await.map_err(Error::from)?;
+    let removed = deletions(&answer);
+    let removed = own.iter().zip(removed).filter(|(_, removed)| *removed > 0);
+    Ok(Undone::of(in_line.first(), removed.map(|(key, _)| Entry::of(key)).collect(), revision(&answer)?))
+}
+
+impl Undone {
+    /// Who was the first in line, and was deleted, held the lock.
+    fn of(first: Option<&KeyValue>, deleted: Vec<Entry>, at: i64) -> Self {
+        let held = first.is_some_and(|first| deleted.contains(&Entry::of(first)));
+        Self { unlocked: if held { Unlocked::Released } else { Unlocked::NotHeld }, deleted, at }
+    }
+}
+
+/// For each claim who was first in its line, and what was deleted: its seat, its place.
+fn undone(firsts: &[Vec<KeyValue>], deleted: &[Option<Entry>], at: i64) -> Result<Vec<Undone>> {
+    if deleted.len() != firsts.len() * 2 {
         return Err(nonsense());
     }
-    let held = |((key, _), (first, deleted)): (&(String, String), (&Vec<KeyValue>, &i64))| {
-        let first = first.first().is_some_and(|first| first.key() == key.as_bytes());
-        if first && *deleted > 0 { Unlocked::Released } else { Unlocked::NotHeld }
-    };
-    Ok(some.iter().zip(firsts.iter().zip(deleted)).map(held).collect())
+    let each = firsts.iter().zip(deleted.chunks(2));
+    Ok(each
+        .map(|(first, deleted)| Undone::of(first.first(), deleted.iter().flatten().cloned().collect(), at))
+        .collect())
 }

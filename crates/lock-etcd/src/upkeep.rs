@@ -23,7 +23,7 @@ pub(crate) async fn keep_up(shared: Arc<Shared>) {
         };
         tokio::time::sleep((shortest / 10).clamp(TICKS.0, TICKS.1)).await;
         join_all(sessions.iter().map(|session| shared.keep(session))).await;
-        join_all(shared.ledger.overdue().iter().map(|key| shared.end(key))).await;
+        join_all(shared.ledger.overdue().iter().map(|id| shared.end(id))).await;
     }
 }
 
@@ -44,13 +44,13 @@ impl Shared {
     }
 
     /// Ends a claim whose time is over. While others keep its lease, the store would not.
-    async fn end(&self, key: &str) {
-        let Some(own) = self.ledger.get(key) else { return };
+    async fn end(&self, id: &str) {
+        let Some(own) = self.ledger.get(id) else { return };
         if own.session.is_lost() {
-            return self.ledger.remove(key);
+            return self.ledger.remove(id);
         }
-        if let Err(error) = self.release(key, &own.line).await {
-            tracing::debug!(owner = %own.owner, %error, "a claim that is over could not be removed");
+        if let Err(error) = self.release(id).await {
+            tracing::debug!(owner = %own.spot.owner, %error, "a claim that is over could not be removed");
         }
     }
 }

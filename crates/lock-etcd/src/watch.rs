@@ -1,8 +1,9 @@
-//! The watch: one stream per client, opened beforehand and kept, over all keys of the prefix. A stream that is opened
-//! for a key that is there already is served only every 100 ms.
+//! The watches: one stream per client, with a watch for each key whose end matters to it (see `watchlist`). So a release
+//! is told to who comes next, however many clients there are. Behind etcd's grpc-proxy, which numbers watches by
+//! itself, it is one watch over all keys of the prefix.
 //!
-//! However it ends, by a lost connection, a compaction or a cancellation, the next one begins in the same way: with the
-//! present revision, and with a look at every key whose end matters. So there is no gap.
+//! However a stream ends, by a lost connection, a compaction or a cancellation, the next one begins in the same way: with
+//! the present revision, and with a look at every key whose end matters. So there is no gap.
 //!
 //! Servers were seen to lose an event, and a proxy between may go on without telling. So while anybody waits, the keys
 //! are also looked at now and then; if one is gone that nothing was heard of, the stream is opened anew.
@@ -10,16 +11,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{EventType, GetOptions, KeyValue, ResponseHeader, Txn, WatchFilterType, WatchOptions, WatchStream};
+use etcd_client::{
+    EventType, GetOptions, KeyValue, ResponseHeader, Txn, WatchFilterType, WatchOptions, WatchResponse, WatchStream,
+};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use lock_core::{Error, ErrorKind, Failures, Result};
+use tokio::time::MissedTickBehavior;
 
 use crate::Shared;
 use crate::connection::{Again, Link};
 use crate::error::nonsense;
 use crate::keys::end_of;
-use crate::ledger::Entry;
 use crate::requests::{found, get_key, revision, text};
 use crate::session::transact;
+use crate::waiters::Entry;
+use crate::watchlist::FIRST;
 
 /// A transaction may have 128 operations.
 const AT_ONCE: usize = 100;
@@ -29,6 +35,12 @@ const LOOK: Duration = Duration::from_secs(5);
 
 /// What is told this much later than a look found it is late, and not lost.
 const LATE: Duration = Duration::from_secs(1);
+
+/// Who holds for longer than one or two of these has its key watched.
+const TICK: Duration = Duration::from_millis(100);
+
+/// How often is looked for watches that nobody needs any more.
+const SWEEP: Duration = Duration::from_secs(1);
 
 /// Watches until the client is gone.
 pub(crate) async fn keep_watching(shared: Arc<Shared>) {
@@ -56,30 +68,71 @@ pub(crate) async fn keep_watching(shared: Arc<Shared>) {
     }
 }
 
+/// From the present on, which the first message names: to ask for it would be to count all keys of the prefix.
+pub(crate) fn deletions(number: i64) -> WatchOptions {
+    WatchOptions::new().with_watch_id(number).with_filters([WatchFilterType::NoPut])
+}
+
+/// The same of what is put.
+fn puts(number: i64) -> WatchOptions {
+    WatchOptions::new().with_watch_id(number).with_filters([WatchFilterType::NoDelete])
+}
+
+/// Was the first watch of a stream opened by etcd's grpc-proxy, which numbers them by itself?
+pub(crate) fn is_by_proxy(created: &WatchResponse) -> bool {
+    created.watch_id() != FIRST
+}
+
+fn revision_of(message: &WatchResponse) -> i64 {
+    message.header().map_or(0, ResponseHeader::revision)
+}
+
 impl Shared {
     async fn open_watch(&self) -> Result<(WatchStream, Arc<Link>)> {
-        let (first, last) = self.range();
-        // From the present on, which the first message names: to ask for it would be to count all keys of the prefix.
-        let options = WatchOptions::new().with_range(last).with_filters([WatchFilterType::NoPut]);
         let link = self.connection.link().await?;
+        // A stream begins with a watch: here one of a key that is not deleted.
+        let (stream, created) = self.begin_watch(&link, self.keys.tokens().into(), deletions(FIRST)).await?;
+        if !is_by_proxy(&created) {
+            // What was deleted before, it does not tell; the keys that matter are looked at when they are watched.
+            self.ledger.opened(revision_of(&created), false);
+            return Ok((stream, link));
+        }
+        let (first, last) = self.range();
+        let (stream, created) = self.begin_watch(&link, first, deletions(FIRST).with_range(last)).await?;
+        let present = match revision_of(&created) {
+            // Nor does it always name the revision.
+            0 => self.tokens.read(&self.connection).await?.1,
+            present => present,
+        };
+        self.ledger.opened(present, true);
+        self.look_at_all(self.ledger.keys()).await?;
+        Ok((stream, link))
+    }
+
+    /// A stream with one watch, and what was said when it was opened.
+    async fn begin_watch(
+        &self,
+        link: &Link,
+        key: Vec<u8>,
+        options: WatchOptions,
+    ) -> Result<(WatchStream, WatchResponse)> {
         let mut watch = link.watch.clone();
         let opening = async {
-            let mut stream = watch.watch(first, Some(options)).await?;
+            let mut stream = watch.watch(key, Some(options)).await?;
             Ok((stream.message().await?, stream))
         };
-        let (created, stream) = self.connection.bounded(&link, opening).await?;
+        let (created, stream) = self.connection.bounded(link, opening).await?;
         let Some(created) = created.filter(|created| created.created() && !created.canceled()) else {
             self.connection.leave(link.number);
             return Err(Error::new(ErrorKind::Unavailable, "the member refuses to be watched"));
         };
-        let present = match created.header().map_or(0, ResponseHeader::revision) {
-            // etcd's grpc-proxy does not name it.
-            0 => self.tokens.read(&self.connection).await?.1,
-            present => present,
-        };
-        // What was deleted before, it does not tell.
-        self.ledger.opened(present);
-        let keys = self.ledger.keys();
+        Ok((stream, created))
+    }
+
+    /// What was created under these names before they were watched may be gone. (Of a mark that was put before, the place
+    /// tells: it is gone.)
+    async fn look_at_all(&self, mut keys: Vec<String>) -> Result<()> {
+        keys.retain(|key| !self.keys.is_mark(key));
         for some in keys.chunks(AT_ONCE) {
             let looks: Vec<_> = some.iter().map(|key| get_key(key)).collect();
             let answer = transact(&self.connection, Again::Yes, Txn::new().and_then(looks)).await?;
@@ -90,7 +143,65 @@ impl Shared {
                 self.ledger.ended(key, before);
             }
         }
-        Ok((stream, link))
+        Ok(())
+    }
+
+    /// Until the stream ends, or something cannot be looked at.
+    async fn follow(&self, stream: WatchStream) {
+        let (mut sender, mut messages) = stream.split();
+        let mut looks = FuturesUnordered::new();
+        let (mut ticks, mut sweeps) = (tokio::time::interval(TICK), tokio::time::interval(SWEEP));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let (todo, has_ticks, has_sweeps) = self.ledger.todo(looks.is_empty());
+            for (number, key) in todo.open {
+                let options = if self.keys.is_mark(&key) { puts(number) } else { deletions(number) };
+                if sender.watch(key, Some(options)).await.is_err() {
+                    return;
+                }
+            }
+            for number in todo.close {
+                if sender.cancel(number).await.is_err() {
+                    return;
+                }
+            }
+            if !todo.look.is_empty() {
+                looks.push(self.look_at_all(todo.look));
+            }
+            tokio::select! {
+                message = messages.message() => match message {
+                    Ok(Some(message)) if self.hear(&message) => {}
+                    _ => return,
+                },
+                Some(looked) = looks.next() => if looked.is_err() {
+                    return;
+                },
+                () = self.ledger.bell.notified() => {}
+                _ = ticks.tick(), if has_ticks => self.ledger.tick(),
+                _ = sweeps.tick(), if has_sweeps => self.ledger.sweep(),
+            }
+        }
+    }
+
+    /// False: the stream is of no more use.
+    fn hear(&self, message: &WatchResponse) -> bool {
+        if message.canceled() {
+            return self.ledger.has_closed(message.watch_id());
+        }
+        if message.created() {
+            self.ledger.watching(message.watch_id(), revision_of(message));
+        }
+        for event in message.events() {
+            let Some(key) = event.kv() else { continue };
+            let (name, at) = (text(key.key()), key.mod_revision());
+            match event.event_type() {
+                EventType::Delete => self.ledger.deleted(&name, at),
+                EventType::Put if self.keys.is_mark(&name) => self.ledger.passed(&text(key.value()), at),
+                EventType::Put => {}
+            }
+        }
+        true
     }
 
     /// Ends when a key is gone and nothing was heard of it.
@@ -99,14 +210,18 @@ impl Shared {
             tokio::time::sleep(LOOK).await;
             let mut gone = Vec::new();
             // One request, unless it waits for more than a hundred locks.
-            for some in self.ledger.waited_for().chunks(AT_ONCE) {
+            for some in self.ledger.of_waiters().chunks(AT_ONCE) {
                 // If the store is away, the watch is, too.
                 gone.extend(self.gone(some).await.unwrap_or_default());
             }
             if !gone.is_empty() {
                 tokio::time::sleep(LATE).await;
             }
-            if gone.iter().any(|entry| self.ledger.awaits(entry)) {
+            gone.retain(|entry| self.ledger.is_of_waiters(entry));
+            for entry in &gone {
+                self.ledger.ended(&entry.key, entry.created + 1);
+            }
+            if !gone.is_empty() {
                 return;
             }
         }
@@ -138,19 +253,5 @@ impl Shared {
     pub(crate) fn range(&self) -> (Vec<u8>, Vec<u8>) {
         let prefix = self.keys.all();
         (if prefix.is_empty() { vec![0] } else { prefix.into() }, end_of(prefix))
-    }
-
-    /// Until the stream ends.
-    async fn follow(&self, mut stream: WatchStream) {
-        while let Ok(Some(message)) = stream.message().await {
-            if message.canceled() {
-                return;
-            }
-            for event in message.events().iter().filter(|event| event.event_type() == EventType::Delete) {
-                if let Some(key) = event.kv() {
-                    self.ledger.deleted(&text(key.key()), key.mod_revision());
-                }
-            }
-        }
     }
 }

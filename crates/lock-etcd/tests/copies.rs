@@ -1,9 +1,12 @@
 //! A request that got stuck on its way to one member and was repeated at another: its first copy lands later.
 
+mod line;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::Client;
+use line::key_of;
 use lock_core::{Claim, DistributedLock, LockName, OwnerId, Unlocked};
 use lock_etcd::{EtcdLock, EtcdOptions};
 use test_servers::{EtcdCluster, Proxy};
@@ -52,13 +55,12 @@ impl Stuck {
     }
 
     /// The copy that is stuck is done now. It leaves nothing: not a key, and nobody in the way of the next.
-    async fn lands(mut self, name: &str) {
+    async fn lands(self, name: &str) {
         let before = self.cluster.requests(&["Txn"]);
         self.proxy.forward();
         until("the first copy", async || self.cluster.requests(&["Txn"]) > before).await;
         for _ in 0..20 {
-            let line = self.raw.get(format!("oarlock/{name}/late"), None).await.unwrap();
-            assert!(line.kvs().is_empty(), "{:?}", line.kvs());
+            assert!(key_of(&self.raw, name, "late").await.is_none());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let next = claim(name, "next");

@@ -1,11 +1,13 @@
 //! What the suite cannot see: members that die, are paused, restarted, full and slow, and how much is asked.
 
+mod line;
 mod patience;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Client, CompactionOptions};
+use line::key_of;
 use lock_core::{Claim, Config, DistributedLock, ErrorKind, LockName, Locks, OwnerId, Registry, Renewal, Unlocked};
 use lock_etcd::{EtcdFactory, EtcdLock};
 use test_servers::{EtcdCluster, Proxy};
@@ -220,15 +222,23 @@ async fn a_watch_is_resumed_over_a_compaction() {
 async fn a_full_store_refuses_and_releases() {
     let cluster = EtcdCluster::start_with(1, &["--quota-backend-bytes", "2000000"]);
     let lock = client(&cluster).await;
-    let held = claim("x", "holder");
+    let (before, waited, held) = (claim("z", "before"), claim("z", "waited"), claim("x", "holder"));
     lock.try_lock(&held).await.unwrap().unwrap();
+    // One that had to wait.
+    lock.try_lock(&before).await.unwrap().unwrap();
+    let waits = in_background(&lock, &waited);
+    until("it is in line", async || in_line(&lock, "z").await == 1).await;
+    lock.unlock(&before).await.unwrap();
+    soon("its turn", waits).await.unwrap().unwrap();
     let mut raw = raw(&cluster).await;
     while raw.put("filler", vec![b'x'; 300_000], None).await.is_ok() {}
     let error = lock.try_lock(&claim("y", "other")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused, "{error:?}");
     assert!(error.to_string().contains("full"), "{error}");
-    assert!(holds(&lock, &held).await);
-    assert_eq!(lock.unlock(&held).await.unwrap(), Unlocked::Released);
+    for held in [held, waited] {
+        assert!(holds(&lock, &held).await);
+        assert_eq!(lock.unlock(&held).await.unwrap(), Unlocked::Released);
+    }
 }
 
 /// What a cancelled request left on its way is void, also for others that share its lease.
@@ -252,9 +262,9 @@ async fn a_cancelled_request_that_lands_late_does_nothing() {
     // The first may get stuck there too.
     until("the release", async || lock.unlock(&late).await.is_ok_and(|unlocked| unlocked == Unlocked::NotHeld)).await;
     proxies[0].forward();
-    let mut raw = raw(&cluster).await;
+    let raw = raw(&cluster).await;
     for _ in 0..20 {
-        assert!(raw.get("oarlock/x/late", None).await.unwrap().kvs().is_empty());
+        assert!(key_of(&raw, "x", "late").await.is_none());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(holds(&lock, &held).await);
@@ -283,12 +293,13 @@ async fn a_waiter_that_lost_its_place_enters_anew() {
     let waiting = in_background(&other, &claim("x", "second"));
     until("the second in line", async || in_line(&one, "x").await == 1).await;
     let mut raw = raw(&cluster).await;
-    let revision = async |raw: &mut Client| {
-        raw.get("oarlock/x/second", None).await.unwrap().kvs().first().map(|key| key.create_revision())
+    let before = key_of(&raw, "x", "second").await.unwrap();
+    raw.delete(before.key(), None).await.unwrap();
+    let is_anew = async || {
+        let key = key_of(&raw, "x", "second").await;
+        key.is_some_and(|key| key.create_revision() > before.create_revision())
     };
-    let before = revision(&mut raw).await.unwrap();
-    raw.delete("oarlock/x/second", None).await.unwrap();
-    until("the second in line anew", async || revision(&mut raw).await.is_some_and(|now| now > before)).await;
+    until("the second in line anew", is_anew).await;
     one.unlock(&first).await.unwrap();
     soon("its turn", waiting).await.unwrap().unwrap();
 }

@@ -62,3 +62,15 @@ async fn locks_are_handed_over() {
         std::mem::swap(&mut holder, &mut waiter);
     }
 }
+
+/// Through it, watches and leases are less than what members offer. Who asks is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_knows_it() {
+    let cluster = EtcdCluster::start(1);
+    let proxy = GrpcProxy::start(&cluster);
+    for (url, is_proxy) in [(proxy.url(), true), (cluster.url(), false)] {
+        let findings = connect(&url).await.doctor().await.unwrap();
+        let found = findings.iter().any(|finding| finding.setting.contains("grpc-proxy"));
+        assert_eq!(found, is_proxy, "{url}: {findings:?}");
+    }
+}

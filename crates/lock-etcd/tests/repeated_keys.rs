@@ -3,6 +3,7 @@
 
 mod go;
 mod late;
+mod line;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use etcd_client::Client;
 use futures_util::StreamExt;
 use go::GoSession;
 use late::WatchProxy;
+use line::key_of;
 use lock_core::{Claim, DistributedLock, LockName, Notice, OwnerId, Renewal, Unlocked};
 use lock_etcd::EtcdLock;
 use test_servers::{EtcdCluster, Proxy};
@@ -52,6 +54,13 @@ async fn in_line(lock: &EtcdLock, name: &str, waiters: usize) {
     soon("all in line", waiting).await;
 }
 
+/// Deletes the key that an owner has.
+async fn delete_key_of(raw: &Client, name: &str, owner: &str) -> String {
+    let key = key_of(raw, name, owner).await.expect("it has one").key_str().unwrap().to_owned();
+    raw.clone().delete(key.as_str(), None).await.unwrap();
+    key
+}
+
 /// A lock, in the background, which is granted only when what holds under this name is gone: else two would hold.
 async fn lock_after(lock: &Arc<EtcdLock>, claim: &Claim, raw: &Client, key: String) -> tokio::task::JoinHandle<()> {
     let (lock, claim, mut raw) = (Arc::clone(lock), claim.clone(), raw.clone());
@@ -68,23 +77,40 @@ async fn holds(lock: &EtcdLock, claim: &Claim) -> bool {
     matches!(answer, Renewal::Held { .. })
 }
 
-/// Go unlocks and locks again, and we stand in line behind the second key. Then we hear of the end of the first.
+/// Go unlocks and locks again, and we stand in line behind the second key. Then we hear of the end of the first, which
+/// is watched still, since another of ours has waited for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_an_earlier_key_of_that_name_lets_nobody_in() {
     let cluster = EtcdCluster::start(1);
     let proxy = WatchProxy::new(cluster.addresses()[0]).await;
-    let (lock, mut raw, mut go) = (connect(&proxy.url()).await, raw(&cluster).await, GoSession::open(&cluster));
+    let (lock, raw, mut go) = (connect(&proxy.url()).await, raw(&cluster).await, GoSession::open(&cluster));
     let other = claim("y", "other", LONG);
     lock.try_lock(&other).await.unwrap().unwrap();
     let mut notices = lock.notices();
     go.lock("oarlock/x").await;
+    let former = claim("x", "former", LONG);
+    let waiting = tokio::spawn({
+        let (lock, former) = (Arc::clone(&lock), former.clone());
+        async move { lock.lock(&former).await }
+    });
+    in_line(&lock, "x", 1).await;
+    // The stream's own, and those of the key that is held, of Go's, and of the waiter's.
+    let watched = async {
+        while cluster.requests(&["Watch"]) < 4 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    soon("all watches", watched).await;
+    waiting.abort();
+    let _ = waiting.await;
+    assert_eq!(lock.unlock(&former).await.unwrap(), Unlocked::NotHeld);
     proxy.hold();
     go.unlock().await;
     let key = go.lock("oarlock/x").await.key;
     let waiting = lock_after(&lock, &claim("x", "ours", LONG), &raw, key).await;
     in_line(&lock, "x", 1).await;
     // What comes after it over the same stream shows that it was heard of.
-    raw.delete("oarlock/y/other", None).await.unwrap();
+    delete_key_of(&raw, "y", "other").await;
     soon("both deletions", proxy.withheld(2)).await;
     proxy.forward();
     assert_eq!(soon("the loss", notices.next()).await, Some(Notice::NotHeld(other.owner)));
@@ -146,20 +172,20 @@ async fn the_end_of_our_own_earlier_key_ends_no_hold() {
         async move { lock.lock(&ours).await }
     });
     in_line(&near, "x", 1).await;
-    let first = raw.get("oarlock/x/ours", None).await.unwrap().kvs()[0].clone();
+    let first = key_of(&raw, "x", "ours").await.unwrap();
     proxy.hold();
     near.unlock(&holder).await.unwrap();
     raw.lease_revoke(first.lease()).await.unwrap();
     // That its lease is over it learns when it renews it.
     soon("our turn", waiting).await.unwrap().unwrap();
-    assert!(created(&mut raw, "oarlock/x/ours").await.unwrap() > first.create_revision());
-    raw.delete("oarlock/y/other", None).await.unwrap();
+    assert!(key_of(&raw, "x", "ours").await.unwrap().create_revision() > first.create_revision());
+    delete_key_of(&raw, "y", "other").await;
     soon("the deletions", proxy.withheld(2)).await;
     proxy.forward();
     assert_eq!(soon("the loss", notices.next()).await, Some(Notice::NotHeld(other.owner)));
     assert!(holds(&lock, &ours).await);
     assert_eq!(lock.unlock(&ours).await.unwrap(), Unlocked::Released);
-    assert_eq!(created(&mut raw, "oarlock/x/ours").await, None);
+    assert!(key_of(&raw, "x", "ours").await.is_none());
 }
 
 /// An event is lost, and nothing shows it: the waiter is served all the same, and the next one at once.
@@ -193,10 +219,10 @@ async fn a_release_ends_only_what_was_granted() {
     lock.try_lock(&ours).await.unwrap().unwrap();
     // It does not hear of it.
     proxy.hold();
-    raw.delete("oarlock/x/ours", None).await.unwrap();
-    raw.put("oarlock/x/ours", "another", None).await.unwrap();
+    let key = delete_key_of(&raw, "x", "ours").await;
+    raw.put(key.as_str(), "another", None).await.unwrap();
     assert_eq!(lock.unlock(&ours).await.unwrap(), Unlocked::NotHeld);
-    assert!(created(&mut raw, "oarlock/x/ours").await.is_some());
+    assert!(created(&mut raw, &key).await.is_some());
 }
 
 /// We and Go, in turns, many times: nobody is left waiting, and no two hold.

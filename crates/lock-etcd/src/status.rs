@@ -9,7 +9,7 @@ use lock_core::{Error, Holder, ListQuery, LockName, LockStatus, OwnerId, Page, R
 use crate::Shared;
 use crate::connection::Again;
 use crate::keys::end_of;
-use crate::requests::{remove, text};
+use crate::requests::{remove_key, text};
 use crate::session::transact;
 use crate::tokens::Base;
 
@@ -52,7 +52,7 @@ impl Shared {
             let line = self.line(name).await?;
             let Some(first) = line.first() else { return Ok(None) };
             let holder = self.holder(first, &mut Seen::default()).await?;
-            let removed = transact(&self.connection, Again::No, remove(first.key(), first.create_revision()));
+            let removed = transact(&self.connection, Again::No, remove_key(first.key(), first.create_revision()));
             if removed.await.map_err(Error::from)?.succeeded() {
                 return Ok(Some(holder));
             }
