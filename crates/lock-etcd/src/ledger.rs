@@ -361,6 +361,11 @@ impl Ledger {
         state.waits.awaits(entry) || named.any(|own| own.stage == Stage::Waiting(entry.clone()) && !own.gone)
     }
 
+    /// Something is wrong with this key: whoever waits for it is to look.
+    pub(crate) fn ask_again(&self, entry: &Entry) {
+        self.state().waits.ask_again(entry);
+    }
+
     /// What is to be sent over the stream of watches, with keys to look at if that may be, and whether to call
     /// [`Ledger::tick`], and [`Ledger::sweep`].
     pub(crate) fn todo(&self, may_look: bool) -> (Todo, bool, bool) {

@@ -202,6 +202,14 @@ impl Waits {
         }
     }
 
+    /// Whoever waits for this one asks who is ahead.
+    pub(crate) fn ask_again(&mut self, entry: &Entry) {
+        for waiter in self.waiters.values_mut().filter(|waiter| waiter.ahead.next == *entry && !waiter.gone) {
+            waiter.unsure = true;
+            waiter.wake.notify_one();
+        }
+    }
+
     /// Some deletions may have been missed.
     pub(crate) fn missed(&mut self) {
         self.asks.values_mut().for_each(|ask| ask.unsure = true);

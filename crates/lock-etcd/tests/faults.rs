@@ -322,6 +322,25 @@ async fn a_stray_key_is_named_and_not_obeyed() {
     lock.try_lock(&claim("x", "next")).await.unwrap().unwrap();
 }
 
+/// The same where somebody takes the lease from a key while others are in line behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_loses_its_lease_is_told_to_who_waits() {
+    let cluster = EtcdCluster::start(1);
+    let (holder, other) = (client(&cluster).await, client(&cluster).await);
+    let mut raw = raw(&cluster).await;
+    let held = claim("x", "holder");
+    holder.try_lock(&held).await.unwrap().unwrap();
+    let waits = in_background(&other, &claim("x", "waiter"));
+    until("it is in line", async || in_line(&holder, "x").await == 1).await;
+    raw.put("oarlock/x/0", "holder", None).await.unwrap();
+    let error = soon("an error", waits).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert!(error.to_string().contains("oarlock/x/0"), "{error}");
+    assert_eq!(in_line(&holder, "x").await, 0);
+    assert_eq!(holder.unlock(&held).await.unwrap(), Unlocked::Released);
+    other.try_lock(&claim("x", "next")).await.unwrap().unwrap();
+}
+
 /// `close` ends the leases: what was held is free at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn closing_ends_the_leases() {
