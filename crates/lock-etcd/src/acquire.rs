@@ -49,7 +49,7 @@ use crate::Shared;
 use crate::connection::Again;
 use crate::error::{Failure, in_doubt, is_full, nonsense, stray};
 use crate::place::{Ask, Place};
-use crate::requests::{Joined, Spot, found, join, joined, look, revision, take, text};
+use crate::requests::{Joined, Spot, found, join, joined, look, remove, revision, take, text};
 use crate::session::{Session, epoch_of, transact, transact_surely};
 use crate::tokens::Base;
 use crate::undo::sweep;
@@ -161,6 +161,9 @@ impl Shared {
                         break;
                     }
                     Turn::Gone => {
+                        // If it is there without its lease, nobody else would delete it.
+                        let removed = transact(&self.connection, Again::Yes, remove(&own)).await;
+                        removed.map_err(|failure| in_doubt(failure.into()))?;
                         self.leave_nothing(place).await?;
                         break;
                     }

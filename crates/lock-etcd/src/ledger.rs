@@ -361,9 +361,17 @@ impl Ledger {
         state.waits.awaits(entry) || named.any(|own| own.stage == Stage::Waiting(entry.clone()) && !own.gone)
     }
 
-    /// Something is wrong with this key: whoever waits for it is to look.
-    pub(crate) fn ask_again(&self, entry: &Entry) {
-        self.state().waits.ask_again(entry);
+    /// Somebody took the lease from this key: whoever waits for it, or has it and waits, is to look.
+    pub(crate) fn has_no_lease(&self, entry: &Entry) {
+        let mut state = self.state();
+        state.waits.ask_again(entry);
+        for id in state.named.get(&entry.key).cloned().unwrap_or_default() {
+            let waiting = state.own.get_mut(&id).filter(|own| own.stage == Stage::Waiting(entry.clone()));
+            if let Some(own) = waiting {
+                own.gone = true;
+                own.wake.notify_one();
+            }
+        }
     }
 
     /// What is to be sent over the stream of watches, with keys to look at if that may be, and whether to call

@@ -228,7 +228,7 @@ impl Shared {
     }
 
     /// Which of these are not there any more. Of those that hang on no lease, which nobody but an operator puts, whoever
-    /// waits for them is told.
+    /// has to do with them is told.
     async fn gone(&self, some: &[Entry]) -> Result<Vec<Entry>> {
         let looks: Vec<_> = some.iter().map(|entry| get_key(&entry.key)).collect();
         let answer = transact(&self.connection, Again::Yes, Txn::new().and_then(looks)).await?;
@@ -236,7 +236,7 @@ impl Shared {
             |found: &[KeyValue], entry: &Entry| found.first().is_some_and(|key| key.create_revision() == entry.created);
         let found: Vec<_> = some.iter().zip(found(&answer)?).collect();
         for (entry, _) in found.iter().filter(|(_, found)| found.first().is_some_and(|key| key.lease() == 0)) {
-            self.ledger.ask_again(entry);
+            self.ledger.has_no_lease(entry);
         }
         let found = found.into_iter();
         Ok(found.filter(|(entry, found)| !is_there(found, entry)).map(|(entry, _)| entry.clone()).collect())

@@ -341,6 +341,27 @@ async fn a_key_that_loses_its_lease_is_told_to_who_waits() {
     other.try_lock(&claim("x", "next")).await.unwrap().unwrap();
 }
 
+/// Nor does a waiter leave a key behind whose lease somebody took, or hold by it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_whose_key_lost_its_lease_puts_another() {
+    let cluster = EtcdCluster::start(1);
+    let (holder, other) = (client(&cluster).await, client(&cluster).await);
+    let mut raw = raw(&cluster).await;
+    let held = claim("x", "holder");
+    holder.try_lock(&held).await.unwrap().unwrap();
+    let waits = in_background(&other, &claim("x", "waiter"));
+    until("it is in line", async || in_line(&holder, "x").await == 1).await;
+    let key = key_of(&raw, "x", "waiter").await.unwrap();
+    raw.put(key.key(), "somebody", None).await.unwrap();
+    let is_new = async || key_of(&raw, "x", "waiter").await.is_some_and(|key| key.lease() != 0);
+    until("it has another key", is_new).await;
+    holder.unlock(&held).await.unwrap();
+    soon("its turn", waits).await.unwrap().unwrap();
+    assert_eq!(other.unlock(&claim("x", "waiter")).await.unwrap(), Unlocked::Released);
+    let left = raw.clone().get("oarlock/x/", Some(etcd_client::GetOptions::new().with_prefix())).await.unwrap();
+    assert!(left.kvs().is_empty(), "{:?}", left.kvs());
+}
+
 /// `close` ends the leases: what was held is free at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn closing_ends_the_leases() {
