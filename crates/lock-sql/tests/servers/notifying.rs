@@ -34,22 +34,23 @@ async fn a_commit_that_hangs_holds_up_no_other_hand_over() {
     admin.execute("SELECT pg_reload_conf()").await.unwrap();
     let mut number =
         async |query: &'static str| sqlx::query_scalar::<_, i64>(query).fetch_one(&mut admin).await.unwrap();
-    until("commits hang", async || {
-        let is_set = "SELECT count(*) FROM pg_settings WHERE name = 'synchronous_standby_names' AND setting <> ''";
-        number(is_set).await == 1
-    })
-    .await;
+    const HANG: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    // The server's processes hear of a setting one after the other: until a commit does hang, they may not.
+    let mut other = PgConnection::connect(&server.url()).await.unwrap();
+    let commits =
+        tokio::spawn(
+            async move { while other.execute("SELECT pg_logical_emit_message(true, '', '')").await.is_ok() {} },
+        );
+    until("commits hang", async || number(HANG).await == 1).await;
     let releasing = tokio::spawn(async move { slow.unlock(&x).await });
-    until("the release hangs", async || {
-        number("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'").await == 1
-    })
-    .await;
+    until("the release hangs", async || number(HANG).await == 2).await;
     assert_eq!(quick.unlock(&y).await.unwrap(), Unlocked::Released);
     granted(behind_y).await;
     for statement in ["ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()"] {
         admin.execute(statement).await.unwrap();
     }
     assert_eq!(releasing.await.unwrap().unwrap(), Unlocked::Released);
+    commits.abort();
     granted(behind_x).await;
 }
 
