@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use lock_core::{Claim, Config, DistributedLock, Grant, LockName, Locks, OwnerId, Registry, Renewal, Result};
 use lock_sql::{MySqlFactory, PostgresFactory};
+use sqlx::{Connection, Executor, PgConnection};
+use test_servers::PostgresServer;
 use tokio::task::JoinHandle;
 
 /// Never over while a test runs.
@@ -56,4 +58,28 @@ pub(crate) async fn granted(waiting: JoinHandle<Result<Grant>>) -> Grant {
 
 pub(crate) async fn renewed(lock: &impl DistributedLock, claim: &Claim) -> Renewal {
     lock.renew(std::slice::from_ref(claim)).await.pop().unwrap().unwrap()
+}
+
+/// Waits for a standby that is not there at each commit, until [`LET_COMMIT`] is done. The server's processes hear of a
+/// setting one after the other: so it waits until a commit does hang, one of its own, which the task that it answers
+/// makes again and again.
+pub(crate) async fn have_commits_hang(server: &PostgresServer, admin: &mut PgConnection) -> JoinHandle<()> {
+    for statement in ["ALTER SYSTEM SET synchronous_standby_names = 'nobody'", "SELECT pg_reload_conf()"] {
+        admin.execute(statement).await.unwrap();
+    }
+    let mut other = PgConnection::connect(&server.url()).await.unwrap();
+    let commits =
+        tokio::spawn(
+            async move { while other.execute("SELECT pg_logical_emit_message(true, '', '')").await.is_ok() {} },
+        );
+    until("commits hang", async || hangs(admin, "%pg_logical_emit_message%").await).await;
+    commits
+}
+
+pub(crate) const LET_COMMIT: [&str; 2] = ["ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()"];
+
+/// Does the commit of such a statement hang?
+pub(crate) async fn hangs(admin: &mut PgConnection, statement: &str) -> bool {
+    let query = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE $1)";
+    sqlx::query_scalar(query).bind(statement).fetch_one(admin).await.unwrap()
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{BOUND, LONG, claim, granted, in_background, in_line, lasting, until};
+use crate::common::{
+    BOUND, LET_COMMIT, LONG, claim, granted, have_commits_hang, in_background, in_line, lasting, until,
+};
 use lock_core::{Claim, Config, DistributedLock, ErrorKind, Grant, LockName, Registry, Renewal, Result, Unlocked};
 use lock_sql::{PostgresFactory, PostgresLock, ServerOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
@@ -122,21 +124,15 @@ async fn a_commit_that_hangs_is_unknown_and_undone() {
     let options = ServerOptions::new(&server.url()).unwrap();
     let lock = PostgresLock::with(options).await.unwrap();
     let mut admin = raw(&server).await;
-    for statement in ["ALTER SYSTEM SET synchronous_standby_names = 'nobody'", "SELECT pg_reload_conf()"] {
-        admin.execute(statement).await.unwrap();
-    }
-    until("commits hang", async || {
-        let settings = "SELECT count(*) FROM pg_settings WHERE name = 'synchronous_standby_names' AND setting <> ''";
-        number(&server, settings).await == 1
-    })
-    .await;
+    let commits = have_commits_hang(&server, &mut admin).await;
     let late = claim("x", "late");
     let error = tokio::time::timeout(BOUND, lock.try_lock(&late)).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
     admin.execute("SET synchronous_commit = local").await.unwrap();
-    for statement in ["ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()"] {
+    for statement in LET_COMMIT {
         admin.execute(statement).await.unwrap();
     }
+    commits.abort();
     until("the release", async || lock.unlock(&late).await.is_ok()).await;
     assert!(lock.try_lock(&late).await.is_err(), "it has given up for good");
     assert!(lock.try_lock(&claim("x", "next")).await.unwrap().is_some());

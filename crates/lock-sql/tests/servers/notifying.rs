@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{claim, granted, in_background, in_line, until};
+use crate::common::{LET_COMMIT, claim, granted, hangs, have_commits_hang, in_background, in_line, until};
 use lock_core::{DistributedLock, Unlocked};
 use lock_sql::{PostgresLock, ServerOptions};
 use sqlx::{Connection, Executor, PgConnection};
@@ -30,23 +30,12 @@ async fn a_commit_that_hangs_holds_up_no_other_hand_over() {
     let [behind_x, behind_y] = ["x", "y"].map(|name| in_background(&quick, &claim(name, &format!("behind {name}"))));
     until("both in line", async || in_line(&*slow, "x").await == 1 && in_line(&*slow, "y").await == 1).await;
 
-    admin.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'").await.unwrap();
-    admin.execute("SELECT pg_reload_conf()").await.unwrap();
-    let mut number =
-        async |query: &'static str| sqlx::query_scalar::<_, i64>(query).fetch_one(&mut admin).await.unwrap();
-    const HANG: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
-    // The server's processes hear of a setting one after the other: until a commit does hang, they may not.
-    let mut other = PgConnection::connect(&server.url()).await.unwrap();
-    let commits =
-        tokio::spawn(
-            async move { while other.execute("SELECT pg_logical_emit_message(true, '', '')").await.is_ok() {} },
-        );
-    until("commits hang", async || number(HANG).await == 1).await;
+    let commits = have_commits_hang(&server, &mut admin).await;
     let releasing = tokio::spawn(async move { slow.unlock(&x).await });
-    until("the release hangs", async || number(HANG).await == 2).await;
+    until("the release hangs", async || hangs(&mut admin, "%oarlock_release%").await).await;
     assert_eq!(quick.unlock(&y).await.unwrap(), Unlocked::Released);
     granted(behind_y).await;
-    for statement in ["ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()"] {
+    for statement in LET_COMMIT {
         admin.execute(statement).await.unwrap();
     }
     assert_eq!(releasing.await.unwrap().unwrap(), Unlocked::Released);
