@@ -47,7 +47,7 @@ use lock_core::{Claim, Error, Grant, Instant, Result};
 
 use crate::Shared;
 use crate::connection::Again;
-use crate::error::{Failure, in_doubt, is_full, nonsense, stray};
+use crate::error::{Failure, in_doubt, nonsense, stray};
 use crate::place::{Ask, Place};
 use crate::requests::{Joined, Spot, found, join, joined, look, remove, revision, take, text};
 use crate::session::{Session, epoch_of, transact, transact_surely};
@@ -59,8 +59,9 @@ use crate::waiters::{Ahead, Entry};
 enum Turn {
     /// It is the first.
     First,
-    /// At this revision it was behind these: the nearest, and one more if there is one.
-    Behind(i64, Vec<KeyValue>),
+    Behind(Ahead),
+    /// Behind this key, which hangs on no lease.
+    Stray(String),
     /// Nowhere.
     Gone,
 }
@@ -125,7 +126,7 @@ impl Shared {
                 Joined::Seat => (Entry { key: spot.seat.clone(), created: at }, Turn::First),
                 Joined::Place(ahead) => {
                     self.ledger.crowded(&spot.line, !ahead.is_empty());
-                    (Entry { key: spot.place.clone(), created: at }, Turn::behind(at, ahead))
+                    (Entry { key: spot.place.clone(), created: at }, Turn::behind(&spot, at, &ahead))
                 }
                 Joined::Refused(answer) => {
                     let refused = self.refused(&spot, &session, &answer, at).await?;
@@ -167,18 +168,14 @@ impl Shared {
                         self.leave_nothing(place).await?;
                         break;
                     }
-                    Turn::Behind(at, ahead) => {
-                        if let Some(stranger) = ahead.iter().find(|ahead| ahead.lease() == 0) {
-                            drop(place);
-                            // A refusal leaves nothing behind.
-                            self.release(&spot.id).await.map_err(in_doubt)?;
-                            return Err(stray(&text(stranger.key())));
-                        }
+                    Turn::Stray(key) => {
+                        drop(place);
+                        // A refusal leaves nothing behind.
+                        self.release(&spot.id).await.map_err(in_doubt)?;
+                        return Err(stray(&key));
+                    }
+                    Turn::Behind(ahead) => {
                         place.waits(&own);
-                        let Some(ahead) = Ahead::of(&ahead, &spot.line, at) else {
-                            turn = Turn::First;
-                            continue;
-                        };
                         ask.wait_for(ahead, &own, &mut place);
                         let is_first = place.news().await?;
                         sent = self.connection.clock.now();
@@ -214,12 +211,12 @@ impl Shared {
                 Ok(None)
             }
             Err(failure) => {
+                let may_be_done = matches!(failure, Failure::Full(_));
                 let error = Error::from(failure);
                 if error.is_refused() {
                     // A refusal leaves nothing behind, and nothing on its way.
                     let unsure = place.is_unsure();
-                    if is_full(&error) {
-                        // What fills a store is done, and then it says that it is full.
+                    if may_be_done {
                         let spot = &place.spot;
                         let swept = sweep(&self.connection, &spot.line, spot.owner.as_str()).await.map_err(in_doubt)?;
                         self.has_gone(swept);
@@ -263,7 +260,7 @@ impl Shared {
     /// Whose turn it is, by the leader's word. It also shows that the own key is there, on its lease.
     async fn turn(&self, spot: &Spot, own: &Entry, session: &Session) -> Result<Turn> {
         let (at, ahead) = self.look(spot, own, session, false).await?;
-        Ok(ahead.map_or(Turn::Gone, |ahead| Turn::behind(at, ahead)))
+        Ok(ahead.map_or(Turn::Gone, |ahead| Turn::behind(spot, at, &ahead)))
     }
 
     /// The same, now that something was heard of those ahead, and by the member's own word if that will do: the leader
@@ -276,7 +273,7 @@ impl Shared {
                 let left = ahead.iter().any(|ahead| !place.outlived(&Entry::of(ahead)));
                 match left {
                     true if at < since => self.turn(spot, own, session).await,
-                    true => Ok(Turn::Behind(at, ahead)),
+                    true => Ok(Turn::behind(spot, at, &ahead)),
                     // There may be more than it was answered.
                     false if ahead.len() < 2 => Ok(Turn::First),
                     false => self.turn(spot, own, session).await,
@@ -313,8 +310,12 @@ impl Shared {
 }
 
 impl Turn {
-    fn behind(at: i64, ahead: Vec<KeyValue>) -> Self {
-        if ahead.is_empty() { Self::First } else { Self::Behind(at, ahead) }
+    /// At this revision it was behind these: the nearest, and one more if there is one.
+    fn behind(spot: &Spot, at: i64, ahead: &[KeyValue]) -> Self {
+        match ahead.iter().find(|ahead| ahead.lease() == 0) {
+            Some(stray) => Self::Stray(text(stray.key())),
+            None => Ahead::of(ahead, &spot.line, at).map_or(Self::First, Self::Behind),
+        }
     }
 }
 

@@ -13,6 +13,8 @@ pub(crate) enum Failure {
     LeaseGone,
     /// There is a lease of this number. Is it of an earlier copy of this request?
     LeaseExists { ours: bool },
+    /// The server's database is full. That is said of what filled it, too, which was done.
+    Full(Error),
     /// Anything else.
     Other(Error),
 }
@@ -22,7 +24,7 @@ impl From<Failure> for Error {
         match failure {
             Failure::LeaseGone => Error::new(ErrorKind::Unavailable, "the lease ended in between; try again"),
             Failure::LeaseExists { .. } => Error::new(ErrorKind::Unavailable, "the lease has another owner; try again"),
-            Failure::Other(error) => error,
+            Failure::Full(error) | Failure::Other(error) => error,
         }
     }
 }
@@ -67,13 +69,6 @@ pub(crate) fn judge(server: &str, error: EtcdError) -> Verdict {
     of_answer(status.code(), status.message().to_owned(), error)
 }
 
-const FULL: &str = "the server's database is full; compact and defragment it, and end the alarm with etcdctl";
-
-/// Did the server say that its database is full?
-pub(crate) fn is_full(error: &Error) -> bool {
-    error.to_string().contains(FULL)
-}
-
 fn of_answer(code: Code, said: String, error: EtcdError) -> Verdict {
     use ErrorKind::{Refused, Unavailable, Unknown};
     let answered = |kind, wrong: &str| Error::new(kind, wrong);
@@ -110,7 +105,10 @@ fn of_answer(code: Code, said: String, error: EtcdError) -> Verdict {
         Code::PermissionDenied => {
             (Refused, "the user may not do this; its role needs to read and write what begins with the prefix")
         }
-        Code::ResourceExhausted if says("space exceeded") => (Refused, FULL),
+        Code::ResourceExhausted if says("space exceeded") => {
+            let wrong = "the server's database is full; compact and defragment it, and end the alarm with etcdctl";
+            return Verdict::Answered(Failure::Full(answered(Refused, wrong).with_source(error)));
+        }
         Code::ResourceExhausted => (Unavailable, "the server has too much to do; try again"),
         Code::InvalidArgument | Code::OutOfRange | Code::FailedPrecondition | Code::Unimplemented => {
             (Refused, "the server cannot do this; is it etcd 3.4 or later?")

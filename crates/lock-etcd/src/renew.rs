@@ -3,20 +3,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use etcd_client::{KeyValue, Txn};
+use etcd_client::KeyValue;
 use futures_util::future::join_all;
 use lock_core::{Claim, Instant, Renewal, Result};
 
 use crate::Shared;
-use crate::connection::Again;
-use crate::error::{leaving, nonsense};
+use crate::error::leaving;
 use crate::ledger::Stage;
-use crate::requests::{found, get_key};
-use crate::session::{Session, transact};
+use crate::session::{READ_AT_ONCE, Session, read};
 use crate::waiters::Entry;
-
-/// A transaction may have 128 operations.
-const AT_ONCE: usize = 100;
 
 impl Shared {
     pub(crate) async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
@@ -44,9 +39,9 @@ impl Shared {
     /// One renewal for all claims of a session. It looks at the first ones itself; the others are looked at after it.
     async fn renew_all(&self, session: &Arc<Session>, held: &[Held<'_>]) -> Vec<(usize, Result<Renewal>)> {
         let asked = self.connection.clock.now();
-        let (first, rest) = held.split_at(held.len().min(AT_ONCE));
+        let (first, rest) = held.split_at(held.len().min(READ_AT_ONCE));
         let renewed = self.renew_session(session, &keys(first)).await;
-        let looks = join_all(rest.chunks(AT_ONCE).map(async |some| match &renewed {
+        let looks = join_all(rest.chunks(READ_AT_ONCE).map(async |some| match &renewed {
             Ok(Some(_)) => (some, self.look_at(&keys(some)).await),
             Ok(None) => (some, Ok(vec![None; some.len()])),
             Err(error) => (some, Err(error.clone())),
@@ -65,13 +60,8 @@ impl Shared {
 
     /// The create revisions of these keys, if they are there.
     async fn look_at(&self, keys: &[String]) -> Result<Vec<Option<i64>>> {
-        let looks: Vec<_> = keys.iter().map(|key| get_key(key)).collect();
-        let answer = transact(&self.connection, Again::Yes, Txn::new().and_then(looks)).await?;
-        let found = found(&answer)?;
-        if found.len() != keys.len() {
-            return Err(nonsense());
-        }
-        Ok(found.iter().map(|found| found.first().map(KeyValue::create_revision)).collect())
+        let (_, found) = read(&self.connection, keys.iter()).await?;
+        Ok(found.iter().map(|key| key.as_ref().map(KeyValue::create_revision)).collect())
     }
 
     fn renewed(&self, session: &Session, held: &Held<'_>, revision: Option<i64>, asked: Instant) -> Renewal {

@@ -356,6 +356,21 @@ pub(crate) async fn transact_surely(
     asking.await
 }
 
+/// So many keys are read by one transaction, which may have 128 operations.
+pub(crate) const READ_AT_ONCE: usize = 100;
+
+/// What stands at these keys, and at which revision.
+pub(crate) async fn read<'a>(
+    connection: &Connection,
+    keys: impl ExactSizeIterator<Item = &'a String>,
+) -> Result<(i64, Vec<Option<KeyValue>>)> {
+    let count = keys.len();
+    let reads: Vec<_> = keys.map(|key| get_key(key)).collect();
+    let answer = transact(connection, Again::Yes, Txn::new().and_then(reads)).await?;
+    let found: Vec<_> = found(&answer)?.into_iter().map(|found| found.into_iter().next()).collect();
+    if found.len() == count { Ok((revision(&answer)?, found)) } else { Err(nonsense()) }
+}
+
 /// The epoch of the claim that its client calls this.
 pub(crate) fn epoch_of(id: &str) -> usize {
     let mut hasher = DefaultHasher::new();

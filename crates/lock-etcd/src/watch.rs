@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{
-    EventType, GetOptions, KeyValue, ResponseHeader, Txn, WatchFilterType, WatchOptions, WatchResponse, WatchStream,
+    EventType, GetOptions, KeyValue, ResponseHeader, WatchFilterType, WatchOptions, WatchResponse, WatchStream,
 };
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use lock_core::{Error, ErrorKind, Failures, Result};
@@ -22,13 +22,10 @@ use crate::Shared;
 use crate::connection::{Again, Link};
 use crate::error::nonsense;
 use crate::keys::end_of;
-use crate::requests::{found, get_key, revision, text};
-use crate::session::transact;
+use crate::requests::text;
+use crate::session::{READ_AT_ONCE, read};
 use crate::waiters::Entry;
 use crate::watchlist::FIRST;
-
-/// A transaction may have 128 operations.
-const AT_ONCE: usize = 100;
 
 /// How often is looked whether something was missed. An event that is lost costs no longer than that and [`LATE`].
 const LOOK: Duration = Duration::from_secs(5);
@@ -133,13 +130,11 @@ impl Shared {
     /// tells: it is gone.)
     async fn look_at_all(&self, mut keys: Vec<String>) -> Result<()> {
         keys.retain(|key| !self.keys.is_mark(key));
-        for some in keys.chunks(AT_ONCE) {
-            let looks: Vec<_> = some.iter().map(|key| get_key(key)).collect();
-            let answer = transact(&self.connection, Again::Yes, Txn::new().and_then(looks)).await?;
-            let at = revision(&answer)?;
-            for (key, found) in some.iter().zip(found(&answer)?) {
+        for some in keys.chunks(READ_AT_ONCE) {
+            let (at, found) = read(&self.connection, some.iter()).await?;
+            for (key, found) in some.iter().zip(found) {
                 // What is there now may be another one of the same name.
-                let before = found.first().map_or(at + 1, KeyValue::create_revision);
+                let before = found.as_ref().map_or(at + 1, KeyValue::create_revision);
                 self.ledger.ended(key, before);
             }
         }
@@ -210,7 +205,7 @@ impl Shared {
             tokio::time::sleep(LOOK).await;
             let mut gone = Vec::new();
             // One request, unless it waits for more than a hundred locks.
-            for some in self.ledger.of_waiters().chunks(AT_ONCE) {
+            for some in self.ledger.of_waiters().chunks(READ_AT_ONCE) {
                 // If the store is away, the watch is, too.
                 gone.extend(self.gone(some).await.unwrap_or_default());
             }
@@ -230,16 +225,17 @@ impl Shared {
     /// Which of these are not there any more. Of those that hang on no lease, which nobody but an operator puts, whoever
     /// has to do with them is told.
     async fn gone(&self, some: &[Entry]) -> Result<Vec<Entry>> {
-        let looks: Vec<_> = some.iter().map(|entry| get_key(&entry.key)).collect();
-        let answer = transact(&self.connection, Again::Yes, Txn::new().and_then(looks)).await?;
-        let is_there =
-            |found: &[KeyValue], entry: &Entry| found.first().is_some_and(|key| key.create_revision() == entry.created);
-        let found: Vec<_> = some.iter().zip(found(&answer)?).collect();
-        for (entry, _) in found.iter().filter(|(_, found)| found.first().is_some_and(|key| key.lease() == 0)) {
-            self.ledger.has_no_lease(entry);
+        let (_, found) = read(&self.connection, some.iter().map(|entry| &entry.key)).await?;
+        let mut gone = Vec::new();
+        for (entry, found) in some.iter().zip(found) {
+            if found.as_ref().is_some_and(|key| key.lease() == 0) {
+                self.ledger.has_no_lease(entry);
+            }
+            if found.is_none_or(|key| key.create_revision() != entry.created) {
+                gone.push(entry.clone());
+            }
         }
-        let found = found.into_iter();
-        Ok(found.filter(|(entry, found)| !is_there(found, entry)).map(|(entry, _)| entry.clone()).collect())
+        Ok(gone)
     }
 
     /// The cluster's revision. It changes nothing.

@@ -322,22 +322,26 @@ async fn a_stray_key_is_named_and_not_obeyed() {
     lock.try_lock(&claim("x", "next")).await.unwrap().unwrap();
 }
 
+/// One who holds, another in line behind it, and who looks into the store.
+async fn holder_and_waiter(cluster: &EtcdCluster) -> (Arc<EtcdLock>, Arc<EtcdLock>, Waiting, Client) {
+    let (holder, other) = (client(cluster).await, client(cluster).await);
+    holder.try_lock(&claim("x", "holder")).await.unwrap().unwrap();
+    let waits = in_background(&other, &claim("x", "waiter"));
+    until("it is in line", async || in_line(&holder, "x").await == 1).await;
+    (holder, other, waits, raw(cluster).await)
+}
+
 /// The same where somebody takes the lease from a key while others are in line behind it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_loses_its_lease_is_told_to_who_waits() {
     let cluster = EtcdCluster::start(1);
-    let (holder, other) = (client(&cluster).await, client(&cluster).await);
-    let mut raw = raw(&cluster).await;
-    let held = claim("x", "holder");
-    holder.try_lock(&held).await.unwrap().unwrap();
-    let waits = in_background(&other, &claim("x", "waiter"));
-    until("it is in line", async || in_line(&holder, "x").await == 1).await;
+    let (holder, other, waits, mut raw) = holder_and_waiter(&cluster).await;
     raw.put("oarlock/x/0", "holder", None).await.unwrap();
     let error = soon("an error", waits).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused);
     assert!(error.to_string().contains("oarlock/x/0"), "{error}");
     assert_eq!(in_line(&holder, "x").await, 0);
-    assert_eq!(holder.unlock(&held).await.unwrap(), Unlocked::Released);
+    assert_eq!(holder.unlock(&claim("x", "holder")).await.unwrap(), Unlocked::Released);
     other.try_lock(&claim("x", "next")).await.unwrap().unwrap();
 }
 
@@ -345,17 +349,12 @@ async fn a_key_that_loses_its_lease_is_told_to_who_waits() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_whose_key_lost_its_lease_puts_another() {
     let cluster = EtcdCluster::start(1);
-    let (holder, other) = (client(&cluster).await, client(&cluster).await);
-    let mut raw = raw(&cluster).await;
-    let held = claim("x", "holder");
-    holder.try_lock(&held).await.unwrap().unwrap();
-    let waits = in_background(&other, &claim("x", "waiter"));
-    until("it is in line", async || in_line(&holder, "x").await == 1).await;
+    let (holder, other, waits, mut raw) = holder_and_waiter(&cluster).await;
     let key = key_of(&raw, "x", "waiter").await.unwrap();
     raw.put(key.key(), "somebody", None).await.unwrap();
     let is_new = async || key_of(&raw, "x", "waiter").await.is_some_and(|key| key.lease() != 0);
     until("it has another key", is_new).await;
-    holder.unlock(&held).await.unwrap();
+    holder.unlock(&claim("x", "holder")).await.unwrap();
     soon("its turn", waits).await.unwrap().unwrap();
     assert_eq!(other.unlock(&claim("x", "waiter")).await.unwrap(), Unlocked::Released);
     let left = raw.clone().get("oarlock/x/", Some(etcd_client::GetOptions::new().with_prefix())).await.unwrap();
