@@ -65,18 +65,7 @@ impl MySqlLock {
             ),
         };
         let on_its_way = self.unsettled.send(&claim.owner);
-        let answer = match self.server.run(statement, arguments, Again::Yes).await {
-            Ok(answer) => answer,
-            Err(error) => {
-                if error.is_refused() {
-                    on_its_way.settle();
-                }
-                return Err(error);
-            }
-        };
-        if !answer.twice {
-            on_its_way.settle();
-        }
+        let answer = on_its_way.answered(self.server.run(statement, arguments, Again::Yes).await)?;
         if answer.result.rows_affected() == 0 {
             return Ok(None);
         }

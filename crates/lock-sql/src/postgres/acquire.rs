@@ -70,19 +70,7 @@ impl PostgresLock {
         let (client, place) = (place.map(|place| place.0), place.map_or(0, |place| place.1 as i64));
         let arguments = arguments!(key, claim.owner.as_str(), lease_us, client, place);
         let on_its_way = self.unsettled.send(&claim.owner);
-        let answer = self.server.run(&self.statements.acquire, arguments, Again::Yes).await;
-        let answer = match answer {
-            Ok(answer) => answer,
-            Err(error) => {
-                if error.is_refused() {
-                    on_its_way.settle();
-                }
-                return Err(error);
-            }
-        };
-        if !answer.twice {
-            on_its_way.settle();
-        }
+        let answer = on_its_way.answered(self.server.run(&self.statements.acquire, arguments, Again::Yes).await)?;
         let [token, left_us, now_us, held]: [Option<i64>; 4] = the_row(&answer)?.read(0)?;
         match (token, left_us) {
             (Some(token), Some(left_us)) => Ok(Acquired::Granted(Grant::new(

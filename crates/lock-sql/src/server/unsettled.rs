@@ -7,7 +7,10 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use lock_core::OwnerId;
+use lock_core::{OwnerId, Result};
+use sqlx::Database;
+
+use super::Answer;
 
 /// For so long after it was last asked about, an owner is kept: whoever releases it asks each few seconds, and may give up.
 /// By then no request is on its way any more, and the mark in the database would go too.
@@ -64,6 +67,18 @@ impl Unsettled {
 }
 
 impl OnItsWay<'_> {
+    /// Settles it, if what it was answered says that nothing of it is on its way any more.
+    pub(crate) fn answered<DB: Database>(self, answer: Result<Answer<DB>>) -> Result<Answer<DB>> {
+        let is_over = match &answer {
+            Ok(answer) => !answer.twice,
+            Err(error) => error.is_refused(),
+        };
+        if is_over {
+            self.settle();
+        }
+        answer
+    }
+
     /// It was answered, and nothing of it is on its way any more.
     pub(crate) fn settle(mut self) {
         self.owner = None;
