@@ -16,9 +16,6 @@ use crate::tokens::Base;
 /// How many keys are asked for at a time.
 const AT_ONCE: i64 = 1000;
 
-/// What is left of a lease that never ends: as good as endless.
-const ENDLESS: Duration = Duration::from_secs(10 * 365 * 86_400);
-
 /// What was asked for already.
 #[derive(Default)]
 struct Seen {
@@ -122,7 +119,7 @@ impl Shared {
     /// Rounded up to a whole second.
     async fn remaining(&self, lease: i64) -> Result<Duration> {
         if lease == 0 {
-            return Ok(ENDLESS);
+            return Ok(Holder::ENDLESS);
         }
         let asking = self.connection.ask(Again::Yes, |link| {
             let mut leases = link.lease.clone();

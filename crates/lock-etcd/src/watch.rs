@@ -45,11 +45,21 @@ pub(crate) async fn keep_watching(shared: Arc<Shared>) {
     loop {
         match shared.open_watch().await {
             Ok((stream, link)) => {
-                failures.forget();
-                tokio::select! {
-                    () = shared.follow(stream) => {}
-                    () = shared.something_missed() => {}
-                    () = shared.connection.left(link.number) => {}
+                let opened = tokio::time::Instant::now();
+                let ended = tokio::select! {
+                    error = shared.follow(stream) => Some(error),
+                    () = shared.something_missed() => None,
+                    () = shared.connection.left(link.number) => None,
+                };
+                // A stream that ends as soon as it is open is no better than none.
+                match ended.filter(|_| opened.elapsed() < Failures::PAUSE) {
+                    Some(error) => {
+                        if failures.count(&error) {
+                            shared.ledger.fail(&error.to_string());
+                        }
+                        tokio::time::sleep(Failures::PAUSE).await;
+                    }
+                    None => failures.forget(),
                 }
             }
             Err(error) => {
@@ -78,6 +88,10 @@ fn puts(number: i64) -> WatchOptions {
 /// Was the first watch of a stream opened by etcd's grpc-proxy, which numbers them by itself?
 pub(crate) fn is_by_proxy(created: &WatchResponse) -> bool {
     created.watch_id() != FIRST
+}
+
+fn ended() -> Error {
+    Error::new(ErrorKind::Unavailable, "the server ends each stream of watches")
 }
 
 fn revision_of(message: &WatchResponse) -> i64 {
@@ -141,8 +155,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Until the stream ends, or something cannot be looked at.
-    async fn follow(&self, stream: WatchStream) {
+    /// Until the stream ends, or something cannot be looked at: that is the answer.
+    async fn follow(&self, stream: WatchStream) -> Error {
         let (mut sender, mut messages) = stream.split();
         let mut looks = FuturesUnordered::new();
         let (mut ticks, mut sweeps) = (tokio::time::interval(TICK), tokio::time::interval(SWEEP));
@@ -153,12 +167,12 @@ impl Shared {
             for (number, key) in todo.open {
                 let options = if self.keys.is_mark(&key) { puts(number) } else { deletions(number) };
                 if sender.watch(key, Some(options)).await.is_err() {
-                    return;
+                    return ended();
                 }
             }
             for number in todo.close {
                 if sender.cancel(number).await.is_err() {
-                    return;
+                    return ended();
                 }
             }
             if !todo.look.is_empty() {
@@ -167,10 +181,10 @@ impl Shared {
             tokio::select! {
                 message = messages.message() => match message {
                     Ok(Some(message)) if self.hear(&message) => {}
-                    _ => return,
+                    _ => return ended(),
                 },
-                Some(looked) = looks.next() => if looked.is_err() {
-                    return;
+                Some(looked) = looks.next() => if let Err(error) = looked {
+                    return error;
                 },
                 () = self.ledger.bell.notified() => {}
                 _ = ticks.tick(), if has_ticks => self.ledger.tick(),

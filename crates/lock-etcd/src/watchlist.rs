@@ -12,12 +12,18 @@ pub(crate) const FIRST: i64 = 1;
 /// For so many sweeps a watch is kept that nobody needs.
 const KEPT: u32 = 2;
 
+/// So many watches may be asked for and not be opened yet. Who asks does not read, and the server, whose answers are not
+/// read, takes nothing more at some point.
+const UNANSWERED: usize = 1000;
+
 pub(crate) struct Watchlist {
     /// One watch over all keys of the prefix stands for all.
     whole: bool,
     keys: HashMap<String, Watch>,
     by_number: HashMap<i64, String>,
     last: i64,
+    /// So many have been asked for and not been opened.
+    unanswered: usize,
     /// The server was asked to close these.
     closing: HashSet<i64>,
     todo: Todo,
@@ -43,7 +49,8 @@ pub(crate) struct Todo {
 impl Default for Watchlist {
     fn default() -> Self {
         let (keys, by_number) = (HashMap::new(), HashMap::new());
-        Self { whole: false, keys, by_number, last: FIRST, closing: HashSet::new(), todo: Todo::default() }
+        let (closing, todo) = (HashSet::new(), Todo::default());
+        Self { whole: false, keys, by_number, last: FIRST, unanswered: 0, closing, todo }
     }
 }
 
@@ -77,7 +84,9 @@ impl Watchlist {
     pub(crate) fn opened(&mut self, number: i64, at: i64) {
         let Some(key) = self.by_number.get(&number) else { return };
         let Some(watch) = self.keys.get_mut(key) else { return };
-        watch.since = Some(at);
+        if watch.since.replace(at).is_none() {
+            self.unanswered -= 1;
+        }
         self.todo.look.push(key.clone());
     }
 
@@ -90,6 +99,7 @@ impl Watchlist {
     pub(crate) fn begin(&mut self, whole: bool) -> bool {
         let before = std::mem::replace(&mut self.whole, whole);
         self.todo = Todo::default();
+        self.unanswered = 0;
         self.by_number.clear();
         self.closing.clear();
         let keys = std::mem::take(&mut self.keys);
@@ -107,6 +117,8 @@ impl Watchlist {
     /// What is to be sent now. While keys are being looked at, others wait for that, and are looked at together.
     pub(crate) fn todo(&mut self, may_look: bool) -> Todo {
         let mut todo = std::mem::take(&mut self.todo);
+        self.todo.open = todo.open.split_off(todo.open.len().min(UNANSWERED - self.unanswered));
+        self.unanswered += todo.open.len();
         if !may_look {
             self.todo.look = std::mem::take(&mut todo.look);
         }
@@ -153,6 +165,21 @@ mod tests {
         assert_eq!(list.pending(), 0);
         list.need("a", 6);
         assert_eq!(list.todo(true).look, ["a"]);
+    }
+
+    #[test]
+    fn not_all_are_asked_for_before_the_first_is_opened() {
+        let mut list = Watchlist::default();
+        (0..UNANSWERED + 5).for_each(|key| list.need(&key.to_string(), 5));
+        let first = list.todo(true).open;
+        assert_eq!((first.len(), list.todo(true).open.len()), (UNANSWERED, 0));
+        for (number, _) in first.iter().take(3) {
+            list.opened(*number, 6);
+            list.opened(*number, 6);
+        }
+        assert_eq!((list.todo(true).open.len(), list.todo(true).open.len()), (3, 0));
+        list.begin(false);
+        assert_eq!(list.todo(true).open.len(), UNANSWERED);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use zookeeper_client::{
 
 use crate::ZookeeperLock;
 use crate::claims::Hold;
-use crate::error::{of_preparing, of_request};
+use crate::error::{of_preparing, of_request, stray};
 use crate::keys::{Ahead, ahead, name_of};
 use crate::release::{find, node_prefix, passing, release};
 use crate::session::{Life, Session};
@@ -53,6 +53,8 @@ enum Turn {
     /// Whatever happened: the predecessor may have been written to, or have given up its wait behind others, and our own
     /// node may have been deleted. Only the line tells whose turn it is.
     Look,
+    /// The predecessor hangs on no session: it never ends by itself.
+    Stray,
 }
 
 impl ZookeeperLock {
@@ -183,6 +185,11 @@ async fn stand(session: &Session, client: Arc<Client>, claim: &Claim, wait: bool
         match place.turn(predecessor).await? {
             Turn::Ours => return place.grant(token, waited).await.map(Attempt::Granted),
             Turn::Look => children = place.line().await?,
+            Turn::Stray => {
+                let path = format!("{}/{predecessor}", place.folder);
+                release(session, &claim.owner).await?;
+                return Err(stray(&path));
+            }
         }
     }
 }
@@ -282,9 +289,12 @@ impl Place<'_> {
         if let Some((standing, watcher)) = own {
             self.own = standing.map(|_| watcher.changed().boxed());
         }
-        let Some(own) = self.own.as_mut().filter(|_| predecessor.is_some()) else {
+        let (Some(own), Some(predecessor)) = (self.own.as_mut(), predecessor) else {
             return Ok(Turn::Look);
         };
+        if predecessor.ephemeral_owner == 0 {
+            return Ok(Turn::Stray);
+        }
         let session = self.session;
         let over = async || {
             session.reached(Life::Over).await;

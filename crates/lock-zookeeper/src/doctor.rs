@@ -33,7 +33,16 @@ impl ZookeeperLock {
             ));
         }
         // Who may not list them may not lock, either, and is told so there.
-        if let Some(stranger) = self.foreign().await.unwrap_or_default().first() {
+        let (strangers, strays) = self.foreign().await.unwrap_or_default();
+        if let Some(stray) = strays.first() {
+            found.push(finding(
+                format!("node={stray}"),
+                "that the lock can be had: it hangs on no session and never ends; whoever waits behind it is refused, and \
+                 other programs wait for ever",
+                "delete it if nobody needs it, with zkCli.sh or by oarlock evict",
+            ));
+        }
+        if let Some(stranger) = strangers.first() {
             found.push(finding(
                 format!("node={stranger}"),
                 "exclusion from whoever made it: it is of another kind than a mutex's, and neither waits for the other",

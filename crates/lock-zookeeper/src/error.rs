@@ -76,6 +76,13 @@ pub(crate) fn too_long(lease: Duration, longest: Duration) -> Error {
     Error::new(ErrorKind::Invalid, message)
 }
 
+/// In a lock's line stands a node that never ends by itself.
+pub(crate) fn stray(node: &str) -> Error {
+    let wrong =
+        format!("the node {node} stands in line for this lock and hangs on no session: delete it with zkCli.sh");
+    Error::new(ErrorKind::Refused, wrong)
+}
+
 /// The session of a claim is over, and the server has not said yet that its nodes are gone.
 pub(crate) fn not_buried() -> Error {
     let message =

@@ -9,7 +9,7 @@ use zookeeper_client::{Client, Error as ZkError, MultiReadResult, MultiReader, S
 
 use crate::ZookeeperLock;
 use crate::error::of_request;
-use crate::keys::{in_line, is_in_line};
+use crate::keys::{in_line, is_in_line, name_of};
 use crate::session::{Session, beacon};
 use crate::tokens::Tokens;
 
@@ -73,20 +73,30 @@ impl ZookeeperLock {
         }
     }
 
-    /// Nodes in the folders of some locks that are in none of their lines, as they are found.
-    pub(crate) async fn foreign(&self) -> Result<Vec<String>> {
+    /// Nodes in the folders of some locks, as they are found: those that are in none of their lines, and those that hang
+    /// on no session.
+    pub(crate) async fn foreign(&self) -> Result<(Vec<String>, Vec<String>)> {
         let session = self.sessions.any().await?;
         let keys = &self.settings.keys;
         let children = session.list_now(keys.root()).await.map_err(of_request)?.unwrap_or_default();
         let folders = children.iter().filter_map(|child| Some(keys.folder(&keys.name(child)?)));
         let folders: Vec<_> = folders.take(MOST).collect();
-        let found = Look { lock: self, session: &session }.children(&folders).await.map_err(of_request)?;
-        let strangers = |(folder, children): (&String, Vec<String>)| {
-            let strangers = children.into_iter().filter(|child| !is_in_line(child));
-            strangers.map(|child| format!("{folder}/{child}")).collect::<Vec<_>>()
+        let look = Look { lock: self, session: &session };
+        let found = look.children(&folders).await.map_err(of_request)?;
+        let paths = |(folder, children): (&String, Vec<String>)| {
+            children.into_iter().map(move |child| format!("{folder}/{child}")).collect::<Vec<_>>()
         };
-        Ok(folders.iter().zip(found).flat_map(strangers).collect())
+        let nodes = folders.iter().zip(found).flat_map(paths);
+        let (mut line, strangers): (Vec<_>, _) = nodes.partition(|node| is_in_line(name_of(node)));
+        let mut states = look.data(&line).await.map_err(of_request)?.into_iter();
+        line.retain(|_| states.next().flatten().is_some_and(|(_, stat)| stat.ephemeral_owner == 0));
+        Ok((strangers, line))
     }
+}
+
+/// What stands in the node; who writes nothing there is known by its node.
+fn owner_of(node: &str, text: &str) -> OwnerId {
+    OwnerId::from_store(if text.is_empty() { name_of(node) } else { text })
 }
 
 struct Look<'a> {
@@ -130,8 +140,8 @@ impl Look<'_> {
                 return Ok(Seen { status: LockStatus::free(name), node: None });
             };
             let life = lives.get(&stat.ephemeral_owner).and_then(Option::as_ref);
-            let holder = self.holder(OwnerId::from_store(&owner), &stat, life, now, base);
-            let waiters = line.map(|(_, owner, _)| OwnerId::from_store(&owner));
+            let holder = self.holder(owner_of(&node, &owner), &stat, life, now, base);
+            let waiters = line.map(|(node, owner, _)| owner_of(&node, &owner));
             Ok(Seen { status: LockStatus::new(name, Some(holder), waiters), node: Some(node) })
         };
         names.into_iter().zip(lines).map(seen).collect()
@@ -144,6 +154,9 @@ impl Look<'_> {
         if let Some((hold, now)) = self.lock.hold(&owner) {
             let held_for = now.saturating_duration_since(hold.since);
             return Holder::new(owner, hold.token, held_for, hold.ends.saturating_duration_since(now));
+        }
+        if stat.ephemeral_owner == 0 {
+            return Holder::new(owner, token, since(stat.ctime), Holder::ENDLESS);
         }
         let remaining = life.and_then(|(lasts, written)| {
             Some(Duration::from_millis(lasts.parse().ok()?).saturating_sub(since(written.mtime)))

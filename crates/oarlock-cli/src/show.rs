@@ -93,7 +93,8 @@ pub(crate) struct HolderView<'a> {
     owner: OwnerView<'a>,
     since: String,
     held_for_ms: u64,
-    remaining_ms: u64,
+    /// None: it has no lease.
+    remaining_ms: Option<u64>,
     /// As text: it is beyond what JavaScript and others keep exactly of a number.
     token: String,
 }
@@ -129,7 +130,7 @@ impl<'a> HolderView<'a> {
             owner: OwnerView::of(&holder.owner),
             since: humantime::format_rfc3339_millis(since).to_string(),
             held_for_ms: millis(holder.held_for),
-            remaining_ms: millis(holder.remaining),
+            remaining_ms: (holder.remaining < Holder::ENDLESS).then(|| millis(holder.remaining)),
             token: FencingToken::new(holder.token).to_string(),
         }
     }
@@ -170,7 +171,7 @@ fn holder_cells(holder: &Holder) -> [String; 6] {
         clean(owner.host().unwrap_or("-")),
         owner.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
         rounded(holder.held_for),
-        rounded(holder.remaining),
+        if holder.remaining == Holder::ENDLESS { "endless".to_owned() } else { rounded(holder.remaining) },
         FencingToken::new(holder.token).to_string(),
     ]
 }

@@ -221,13 +221,17 @@ pub struct Holder {
     pub owner: OwnerId,
     /// For how long, by the store's clock. Zero if the store does not tell.
     pub held_for: Duration,
-    /// How long its lease still runs, by the store's clock.
+    /// How long its lease still runs, by the store's clock; [`Holder::ENDLESS`] if another program holds by what never
+    /// ends by itself.
     pub remaining: Duration,
     /// The token of its grant.
     pub token: StoreToken,
 }
 
 impl Holder {
+    /// What is left to a holder without a lease.
+    pub const ENDLESS: Duration = Duration::MAX;
+
     /// This owner, with the token of its grant; for how long it has held the lock, and how long its lease still runs.
     pub fn new(owner: OwnerId, token: StoreToken, held_for: Duration, remaining: Duration) -> Self {
         Self { owner, held_for, remaining, token }

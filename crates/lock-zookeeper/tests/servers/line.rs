@@ -6,7 +6,9 @@ use std::sync::Arc;
 use crate::common::{LONG, soon, until};
 use crate::events::Events;
 use crate::raw::{PERSISTENT, is_watched, raw};
-use lock_core::{Claim, DistributedLock, ErrorKind, Grant, LeaseState, LockName, Locks, OwnerId, Result, Unlocked};
+use lock_core::{
+    Claim, DistributedLock, ErrorKind, Grant, Holder, LeaseState, LockName, Locks, OwnerId, Result, Unlocked,
+};
 use lock_zookeeper::ZookeeperLock;
 use test_servers::{Proxy, ZookeeperServers};
 use tokio::task::JoinHandle;
@@ -313,4 +315,24 @@ async fn the_lock_is_passed_on_down_a_line_that_was_written_to() {
         assert_eq!(waiter.lock.unlock(&waiter.claim).await.unwrap(), Unlocked::Released);
     }
     assert_eq!(line.nodes().await, [""; 0]);
+}
+
+/// A node that hangs on no session never ends: who waits behind it is told which it is, and leaves nothing, also where it
+/// came behind others; `evict` removes it.
+#[tokio::test]
+async fn a_node_without_a_session_is_named_and_not_waited_for() {
+    let line = Line::new().await;
+    let (holder, held, _) = line.held_by_us().await;
+    let sequential = CreateMode::PersistentSequential.with_acls(Acls::anyone_all());
+    let path = "/oarlock/x/_c_4f4a2c0e-8a43-4c5a-b1f6-0a6de3bd0c43-lock-";
+    let (_, number) = line.raw.create(path, b"", &sequential).await.unwrap();
+    let stray = format!("{path}{number}");
+    let lock = line.client().await;
+    let error = soon("an error", lock.lock(&claim("waits"))).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Refused && error.to_string().contains(&stray), "{error}");
+    assert_eq!(line.nodes().await.len(), 2);
+    assert_eq!(holder.unlock(&held).await.unwrap(), Unlocked::Released);
+    let first = lock.evict(&held.name).await.unwrap().unwrap();
+    assert_eq!((first.owner.as_str(), first.remaining), (stray.rsplit('/').next().unwrap(), Holder::ENDLESS));
+    lock.try_lock(&claim("next")).await.unwrap().unwrap();
 }

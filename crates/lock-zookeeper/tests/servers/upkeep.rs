@@ -140,10 +140,12 @@ async fn the_doctor_finds_strangers_and_a_server_that_is_nearly_full() {
     };
     let before = settings().await;
     assert!(!before.contains("maxClientCnxns") && !before.contains("node="), "{before}");
+    let stray = "/oarlock/x/_c_4f4a2c0e-8a43-4c5a-b1f6-0a6de3bd0c43-lock-0000000006";
+    raw.create(stray, b"", &PERSISTENT).await.unwrap();
     let stranger = "/oarlock/x/_c_4f4a2c0e-8a43-4c5a-b1f6-0a6de3bd0c43-__WRIT__0000000007";
     raw.create(stranger, b"", &PERSISTENT).await.unwrap();
     // It needs two connections itself.
     let _more = [crate::raw::raw(&servers).await, crate::raw::raw(&servers).await, crate::raw::raw(&servers).await];
     let after = settings().await;
-    assert!(after.contains("maxClientCnxns=8, ") && after.contains(stranger), "{after}");
+    assert!(after.contains("maxClientCnxns=8, ") && after.contains(stranger) && after.contains(stray), "{after}");
 }
