@@ -15,7 +15,7 @@ use crate::error::{Failure, Verdict, in_doubt, judge, no_answer, not_done};
 const ELECTION: Duration = Duration::from_millis(50);
 
 pub(crate) struct Connection {
-    /// In the order in which they are tried, each client from another one on.
+    /// In the order in which they are tried.
     pub(crate) endpoints: Vec<String>,
     options: ConnectOptions,
     /// The bound of each request.
@@ -106,11 +106,11 @@ impl Tries {
 impl Connection {
     pub(crate) fn new(
         endpoints: Vec<String>,
+        turn: usize,
         options: ConnectOptions,
         timeout: Duration,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let turn = rand::random_range(0..endpoints.len().max(1));
         let (state, connecting) = (Mutex::new(State { turn, ..State::default() }), tokio::sync::Mutex::default());
         Self { endpoints, options, timeout, clock, state, connecting, present: watch::Sender::new(0) }
     }

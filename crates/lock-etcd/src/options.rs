@@ -37,6 +37,7 @@ pub struct EtcdOptions {
     login: (Option<String>, Option<String>),
     prefix: String,
     timeout: Duration,
+    in_order: bool,
     files: TlsFiles,
     clock: Arc<dyn Clock>,
 }
@@ -70,6 +71,7 @@ impl EtcdOptions {
             login: (user, password.filter(|password| !password.is_empty())),
             prefix: "oarlock".to_owned(),
             timeout: Duration::from_secs(2),
+            in_order: false,
             files: TlsFiles::default(),
             clock: Arc::new(SystemClock),
         })
@@ -84,6 +86,13 @@ impl EtcdOptions {
     /// How long a member may take to answer a request, 2 s unless set. Then the next one is asked, if there is one.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// Whether to begin with the first member of the URL, say because it is near. Unless set, each client begins with any
+    /// of them, so that no member has all the clients.
+    pub fn in_order(mut self, in_order: bool) -> Self {
+        self.in_order = in_order;
         self
     }
 
@@ -136,7 +145,8 @@ impl EtcdOptions {
         options = self.secured(options)?;
         let scheme = if self.tls { "https" } else { "http" };
         let endpoints = self.hosts.iter().map(|host| format!("{scheme}://{host}")).collect();
-        let connection = Connection::new(endpoints, options, self.timeout, self.clock);
+        let first = if self.in_order { 0 } else { rand::random_range(0..self.hosts.len()) };
+        let connection = Connection::new(endpoints, first, options, self.timeout, self.clock);
         let lock = EtcdLock::new(connection, keys);
         // Whatever is wrong with address, login or rights shows here.
         lock.shared.present_revision().await.map_err(not_done)?;
@@ -187,7 +197,7 @@ impl EtcdLock {
 
 /// Connects to `etcd://user:password@host:port,host:port`, and with the cargo feature `tls` to `etcds://…`.
 ///
-/// Its own settings are `timeout`, see [`EtcdOptions::timeout`]; `user` and `password`, which go before what the URL
+/// Its own settings are `timeout` and `in_order`, see [`EtcdOptions::timeout`] and [`EtcdOptions::in_order`]; `user` and `password`, which go before what the URL
 /// says; and for TLS `ca`, `cert` and `key`, the names of files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EtcdFactory;
@@ -203,7 +213,7 @@ impl BackendFactory for EtcdFactory {
         let mut options =
             EtcdOptions::from_url(&url)?.prefix(&prefix).login(params.take("user"), params.take("password"));
         options = options.settings(&mut params)?;
-        params.finish("etcd", &["timeout", "user", "password", "ca", "cert", "key"])?;
+        params.finish("etcd", &["timeout", "in_order", "user", "password", "ca", "cert", "key"])?;
         Ok(Arc::new(options.connect().await?))
     }
 }
@@ -212,6 +222,9 @@ impl EtcdOptions {
     fn settings(mut self, params: &mut Params) -> Result<Self> {
         if let Some(timeout) = params.take_duration("timeout")? {
             self = self.timeout(timeout);
+        }
+        if let Some(in_order) = params.take_parsed("in_order")? {
+            self = self.in_order(in_order);
         }
         self.files = TlsFiles::take(params)?;
         Ok(self)

@@ -47,7 +47,7 @@ impl Stuck {
         let members: Vec<_> = cluster.addresses().iter().map(ToString::to_string).collect();
         let proxy = Proxy::new(cluster.addresses()[0]);
         let url = format!("etcd://{},{},{}", proxy.address(), members[1], members[2]);
-        let lock = Arc::new(EtcdOptions::new(&url).unwrap().timeout(TIMEOUT).connect().await.unwrap());
+        let lock = Arc::new(EtcdOptions::new(&url).unwrap().in_order(true).timeout(TIMEOUT).connect().await.unwrap());
         let raw = Client::connect(members, None).await.unwrap();
         let first = claim("first", "first");
         until("a session", async || lock.try_lock(&first).await.is_ok_and(|grant| grant.is_some())).await;
@@ -75,7 +75,7 @@ async fn a_lease_that_is_asked_for_twice_is_one() {
     let members: Vec<_> = cluster.addresses().iter().map(ToString::to_string).collect();
     let proxy = Proxy::new(cluster.addresses()[0]);
     let url = format!("etcd://{},{},{}", proxy.address(), members[1], members[2]);
-    let lock = EtcdOptions::new(&url).unwrap().timeout(TIMEOUT).connect().await.unwrap();
+    let lock = EtcdOptions::new(&url).unwrap().in_order(true).timeout(TIMEOUT).connect().await.unwrap();
     let mut raw = Client::connect(members, None).await.unwrap();
     // Nobody else asks in vain, which would take the client to another member.
     until("a watch", async || cluster.requests(&["Watch"]) > 0).await;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{DistributedLock, Locks};
-use lock_etcd::EtcdLock;
+use lock_etcd::{EtcdLock, EtcdOptions};
 use test_servers::EtcdCluster;
 
 /// For what needs no lease's end.
@@ -24,7 +24,7 @@ async fn a_leader_whose_disk_stalls() {
     let connect = async |first: usize| {
         let mut hosts: Vec<_> = cluster.addresses().iter().map(ToString::to_string).collect();
         hosts.rotate_left(first);
-        Arc::new(EtcdLock::connect(&format!("etcd://{}", hosts.join(",")), "oarlock").await.unwrap())
+        Arc::new(in_order(&hosts).await)
     };
     let (through_leader, through_follower) = (connect(leader).await, connect((leader + 1) % 3).await);
     let findings = through_leader.doctor().await.unwrap();
@@ -57,4 +57,9 @@ async fn a_leader_whose_disk_stalls() {
     drop(guard);
     let next = tokio::time::timeout(BOUND, waiting).await.expect("the next is granted").unwrap();
     assert!(next.fencing_token() > token);
+}
+
+/// A client that begins with the first of these.
+async fn in_order(hosts: &[String]) -> EtcdLock {
+    EtcdOptions::new(&format!("etcd://{}", hosts.join(","))).unwrap().in_order(true).connect().await.unwrap()
 }
