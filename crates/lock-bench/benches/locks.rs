@@ -102,6 +102,9 @@ fn main() -> ExitCode {
     if wanted("mysql-contended") {
         figures.extend(runtime.block_on(mysql::eight_processes(folder.path(), 5, second * 4)));
     }
+    if wanted("mysql-crowded") {
+        figures.push(mysql::crowded(5, second * 4));
+    }
     if wanted("zookeeper-uncontended") {
         figures.push(runtime.block_on(zookeeper::uncontended(7, second)));
     }

@@ -145,7 +145,8 @@ async fn what_is_asked_twice_is_in_line_once() {
     let members: Vec<_> = cluster.addresses().iter().map(ToString::to_string).collect();
     let proxy = Proxy::new(cluster.addresses()[0]);
     let url = format!("etcd://{},{},{}", proxy.address(), members[1], members[2]);
-    let lock = EtcdOptions::new(&url).unwrap().in_order(true).timeout(Duration::from_millis(500)).connect().await.unwrap();
+    let lock =
+        EtcdOptions::new(&url).unwrap().in_order(true).timeout(Duration::from_millis(500)).connect().await.unwrap();
     let (near, raw) = (connect(&cluster).await, raw(&cluster).await);
     // It has a session.
     let other = Claim::new(LockName::new("y").unwrap(), OwnerId::from_store("other"), LONG);

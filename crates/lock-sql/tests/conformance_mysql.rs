@@ -137,11 +137,11 @@ impl Store for MySqlStore {
             }
             // A token that no grant can be above.
             Fault::PutForeign(name) => {
-                self.change(&name, "INSERT INTO {t}_lock VALUES (?, NULL, ?, -1, -1, -1, 0, 0)", i64::MAX).await;
+                self.change(&name, "INSERT INTO {t}_lock VALUES (?, NULL, ?, -1, -1, -1, 0)", i64::MAX).await;
             }
             Fault::ReplaceStore => {
-                for empty in ["DELETE FROM {t}_lock", "DELETE FROM {t}_waiter", "DELETE FROM {t}_gone"] {
-                    sqlx::query(self.statement(empty)).execute(&mut self.raw().await).await.unwrap();
+                for empty in ["lock", "waiter", "client", "gone"].map(|table| format!("DELETE FROM {{t}}_{table}")) {
+                    sqlx::query(self.statement(&empty)).execute(&mut self.raw().await).await.unwrap();
                 }
             }
             _ => return Err(NotOffered),

@@ -17,6 +17,9 @@ const MARIADBD: &str = "/usr/sbin/mariadbd";
 /// Keeps commits over a kill, though not over the host's end.
 const QUICK: &str = "--innodb-flush-log-at-trx-commit=2";
 
+/// The sizes that it has unless they are set. With a small log it stops now and then to write pages.
+const USUAL: [&str; 2] = ["--innodb-log-file-size=96M", "--innodb-buffer-pool-size=128M"];
+
 /// A `mariadbd` process. Dropping it kills it and removes its files.
 pub type MariaDbServer = Single<MariaDb>;
 
@@ -34,7 +37,13 @@ impl MariaDbServer {
 
     /// A server that writes each commit to the disk, for who measures.
     pub fn start_durable() -> Self {
-        Self::start_new(folder(Disk::Real), Vec::new(), Vec::new())
+        Self::start_durable_with(&[])
+    }
+
+    /// The same with more arguments.
+    pub fn start_durable_with(arguments: &[&str]) -> Self {
+        let arguments = USUAL.iter().chain(arguments).map(ToString::to_string).collect();
+        Self::start_new(folder(Disk::Real), arguments, Vec::new())
     }
 
     /// A server that has TLS too, under this certificate.

@@ -122,12 +122,13 @@ impl<K: Ord + Clone> Waiters<K> {
         }
     }
 
-    /// Tells the waiter with this owner.
-    pub fn tell_owner(&self, owner: &OwnerId, news: News) {
+    /// Tells the waiter with this owner. Is it here?
+    pub fn tell_owner(&self, owner: &OwnerId, news: News) -> bool {
         let number = self.state().numbers.get(owner).copied();
         if let Some(number) = number {
             self.tell(number, news);
         }
+        number.is_some()
     }
 
     /// Everybody whom the store knows as a waiter for this lock enters anew; without a lock, for any, and whom it does
@@ -246,6 +247,20 @@ impl<K: Ord + Clone> Waiting<K> {
     pub fn valid_until(&self, entered: &InLine, granted_us: i64, heard: Instant, lease: Duration) -> Instant {
         let looked = self.waiters.state().looked.filter(|looked| looked.sent >= entered.sent);
         entered.valid_until_by(looked, granted_us, heard, lease)
+    }
+
+    /// The next news, without grants up to this token, which was seen when the lock was another's: they were over by then,
+    /// though this process may have been stopped and hear of them only now.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost.
+    pub async fn news_after(&mut self, token: u64) -> News {
+        loop {
+            match self.news().await {
+                News::Granted { token: older, .. } if older <= token => {}
+                news => return news,
+            }
+        }
     }
 
     /// What it is told next.

@@ -1,38 +1,44 @@
-//! How a lock is taken, if it is free and nobody is before us.
+//! How a lock is taken, at once or in line.
 
-use lock_core::{Claim, Error, ErrorKind, Grant, Result, StoreToken};
+use lock_core::{Claim, Error, ErrorKind, Grant, InLine, News, Renewal, Result, StoreToken};
+use sqlx::mysql::MySqlRow;
 
-use super::{MySqlLock, arguments};
+use super::line::Place;
+use super::statements::{ENTERED, HANDED_OVER};
+use super::waiters::{TURNS, keep_watching};
+use super::{MySqlLock, arguments, changed, hex, inserted, script};
 use crate::keys::{duration, micros};
 use crate::server::{Again, Read};
 
-/// Behind every ticket: for who has none.
-pub(super) const END_OF_LINE: i64 = i64::MAX;
-
-pub(super) const GAVE_UP: &str = "this owner has given up; each acquisition needs an owner of its own";
-
-/// What a waiter goes by.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
-    /// How long the lock is held; none: it is free.
-    pub(super) left_us: Option<i64>,
-    /// How often it was granted.
-    pub(super) turns: i64,
-    /// How many are before our ticket.
-    pub(super) ahead: i64,
+/// What there is to see of a lock.
+struct Seen {
+    /// How long it is held; none: it is free.
+    left_us: Option<i64>,
+    /// What its holder asked for.
+    lease_us: i64,
+    /// We hold it, or did.
+    is_ours: bool,
+    /// The token of its last grant.
+    token: i64,
+    /// Somebody else is in line.
+    has_line: bool,
+    at: InLine,
 }
 
 impl Seen {
-    /// Is the lock free, and nobody before us?
-    pub(super) fn is_free(&self) -> bool {
-        self.left_us.is_none() && self.ahead == 0
+    fn is_ours(&self) -> bool {
+        self.is_ours && self.left_us.is_some()
     }
 }
 
 impl MySqlLock {
     pub(super) async fn take(&self, claim: &Claim) -> Result<Option<Grant>> {
-        let tried = self.try_once(claim, &self.prefix.key(&claim.name), None).await;
-        let grant = tried.map_err(|error| self.told(claim, error))?.ok();
+        if self.line.place(&claim.owner) == Some(Place::Waits) {
+            // Nobody who holds the lock is in line for it.
+            self.leave(&claim.owner).await.map_err(|error| self.told(claim, error))?;
+        }
+        let tried = self.try_once(claim, &self.prefix.key(&claim.name)).await;
+        let grant = tried.map_err(|error| self.told(claim, error))?;
         if grant.is_none() && self.unsettled.contains(&claim.owner) {
             // Nobody undoes what was denied, and its first copy may land yet.
             self.give_back(claim).await.map_err(Error::after_something_was_done)?;
@@ -42,79 +48,177 @@ impl MySqlLock {
 
     pub(super) async fn take_in_turn(&self, claim: &Claim) -> Result<Grant> {
         let key = self.prefix.key(&claim.name);
-        // Who has a ticket stands in the line of all clients instead.
-        let _turn = if claim.fair { None } else { Some(self.turns.wait(&key).await) };
-        let granted = async {
-            match self.try_once(claim, &key, None).await? {
-                Ok(grant) => Ok(grant),
-                Err(seen) => self.wait_for(claim, &key, seen).await,
-            }
-        };
-        granted.await.map_err(|error| self.told(claim, error))
+        // Who is in line already, from an earlier call, is handed the lock there.
+        if self.line.place(&claim.owner).is_none()
+            && let Some(grant) = self.try_once(claim, &key).await.map_err(|error| self.told(claim, error))?
+        {
+            return Ok(grant);
+        }
+        let granted = self.wait_for(claim, &key).await.map_err(|error| self.told(claim, error))?;
+        self.line.note(&claim.owner, Place::Granted);
+        Ok(granted)
     }
 
-    /// Takes the lock, if its row is there, it is free, and nobody is in line: before the ticket, or for sure.
-    pub(super) async fn grant(&self, claim: &Claim, key: &str, ticket: Option<i64>) -> Result<Option<Grant>> {
+    async fn wait_for(&self, claim: &Claim, key: &str) -> Result<Grant> {
+        let lease = duration(micros(claim.lease));
+        // Before the request, so that no news comes too early.
+        let mut waiting = self.waiters.register(claim, key.to_owned());
+        loop {
+            let known = self.known_as();
+            let seen = match known {
+                Some(client) => Some(self.enter(claim, key, client).await?),
+                None => None,
+            };
+            if let Some(seen) = seen.as_ref().filter(|seen| seen.is_ours())
+                && let Some(grant) = self.confirmed(claim, seen).await?
+            {
+                return Ok(grant);
+            }
+            self.waiters.ensure_task(TURNS.0, || {
+                self.be_known_as(0);
+                keep_watching(self.clone())
+            });
+            if let Some(seen) = &seen {
+                waiting.entered(seen.left_us.map(duration));
+            }
+            match waiting.news_after(seen.as_ref().map_or(0, |seen| seen.token as u64)).await {
+                News::Granted { token, at_us, arrived } => {
+                    let Some(seen) = seen else { continue };
+                    let valid_until = waiting.valid_until(&seen.at, at_us, arrived, lease);
+                    return Ok(Grant::new(StoreToken::new(token)?, valid_until));
+                }
+                News::Failed(error) => return Err(error),
+                _ => {}
+            }
+        }
+    }
+
+    /// Enters the line, and answers what there is to see then. If the lock was free, it has been handed to the first in line
+    /// who lives.
+    async fn enter(&self, claim: &Claim, key: &str, client: i64) -> Result<Seen> {
+        self.line.note(&claim.owner, Place::Waits);
+        let (lease, client) = (micros(claim.lease).to_string(), client.to_string());
+        let values =
+            [("{key}", &hex(key)), ("{owner}", &hex(claim.owner.as_str())), ("{lease}", &lease), ("{client}", &client)];
+        let text = script(&self.statements.enter, values);
+        let mut served = false;
+        loop {
+            let on_its_way = self.unsettled.send(&claim.owner);
+            let entered = self.server.run_script(&self.statements.enter, text.clone(), ENTERED, Again::Yes).await;
+            let answer = on_its_way.answered(entered)?;
+            let Some(row) = answer.rows.first() else {
+                self.make(key).await?;
+                continue;
+            };
+            let seen = self.seen(row, key, answer.sent).await?;
+            // Who does not live any more by now, with this client, is told to enter anew.
+            if seen.left_us.is_some() || served {
+                return Ok(seen);
+            }
+            self.serve(key).await?;
+            served = true;
+        }
+    }
+
+    /// The grant that was found to be ours. What is committed can be read before it is on the disk: when a renewal is
+    /// there, it is, too.
+    async fn confirmed(&self, claim: &Claim, seen: &Seen) -> Result<Option<Grant>> {
+        match self.renew_all(std::slice::from_ref(claim)).await.pop() {
+            Some(Ok(Renewal::Held { valid_until })) => {
+                Ok(Some(Grant::new(StoreToken::new(seen.token as u64)?, valid_until)))
+            }
+            Some(Err(error)) => Err(error.after_something_was_done()),
+            _ => Ok(None),
+        }
+    }
+
+    /// Hands a lock that nobody has to the first in line.
+    pub(super) async fn serve(&self, key: &str) -> Result<()> {
+        let serve = &self.statements.serve;
+        let text = script(serve, [("{key}", &hex(key))]);
+        self.server.run_script(serve, text, HANDED_OVER.0, Again::Yes).await.map(drop)
+    }
+
+    /// Takes the lock, if it is free and nobody is in line.
+    async fn try_once(&self, claim: &Claim, key: &str) -> Result<Option<Grant>> {
+        // The lease counts from here, also where a row has to be made first.
+        let latest = self.server.clock.now() + duration(micros(claim.lease));
+        let owner = claim.owner.as_str();
+        let mut past_line = false;
+        loop {
+            if let Some(grant) = self.grant(claim, key, past_line).await? {
+                return Ok(Some(Grant::new(grant.token, grant.valid_until.min(latest))));
+            }
+            let look = arguments!(owner, key, owner, owner, key);
+            let answer = self.server.run(&self.statements.look, look, Again::Yes).await?;
+            let Some(row) = answer.rows.first() else {
+                self.make(key).await?;
+                continue;
+            };
+            let seen = self.seen(row, key, answer.sent).await?;
+            if seen.is_ours() {
+                return self.confirmed(claim, &seen).await;
+            }
+            if past_line || seen.left_us.is_some() || seen.has_line {
+                return Ok(None);
+            }
+            // The line that there may have been is none.
+            past_line = true;
+        }
+    }
+
+    async fn grant(&self, claim: &Claim, key: &str, past_line: bool) -> Result<Option<Grant>> {
         self.sweep_if_due();
         let (owner, lease) = (claim.owner.as_str(), micros(claim.lease));
-        let (statement, arguments) = match ticket {
-            None => (&self.statements.grant, arguments!(owner, owner, lease, lease, owner, key, owner, owner)),
-            Some(ticket) => (
-                &self.statements.grant_in_line,
-                arguments!(key, owner, owner, owner, lease, lease, owner, key, owner, owner, key, ticket, owner),
+        let (statement, arguments) = match past_line {
+            false => (&self.statements.grant, arguments!(owner, owner, lease, lease, owner, key, owner, owner)),
+            true => (
+                &self.statements.grant_past_line,
+                arguments!(key, owner, owner, owner, lease, lease, owner, key, owner, owner, key, owner),
             ),
         };
         let on_its_way = self.unsettled.send(&claim.owner);
         let answer = on_its_way.answered(self.server.run(statement, arguments, Again::Yes).await)?;
-        if answer.result.rows_affected() == 0 {
+        if changed(&answer, 0) == 0 {
             return Ok(None);
         }
-        let token = StoreToken::new(answer.result.last_insert_id())?;
+        let token = StoreToken::new(inserted(&answer, 0))?;
         Ok(Some(Grant::new(token, answer.sent + duration(lease))))
     }
 
-    /// What there is to see of the lock; none if it has no row.
-    pub(super) async fn look(&self, claim: &Claim, key: &str, ticket: i64) -> Result<Option<Seen>> {
-        let owner = claim.owner.as_str();
-        let answer =
-            self.server.run(&self.statements.look, arguments!(key, ticket, owner, owner, key), Again::Yes).await?;
-        let Some(row) = answer.rows.first() else { return Ok(None) };
-        if row.read::<i64, _>("gone")? > 0 {
-            return Err(Error::new(ErrorKind::Refused, GAVE_UP));
-        }
-        let mut seen = Seen { left_us: row.read("left_us")?, turns: row.read("turns")?, ahead: row.read("ahead")? };
-        let lease_us: i64 = row.read("lease_us")?;
-        if seen.left_us.is_some_and(|left| left > lease_us) {
-            self.server.run(&self.statements.shorten, arguments!(key), Again::Yes).await?;
-            seen.left_us = Some(lease_us);
-        }
-        Ok(Some(seen))
+    async fn make(&self, key: &str) -> Result<()> {
+        self.server.run(&self.statements.make, arguments!(key), Again::Yes).await.map(drop)
     }
 
-    /// Takes the lock, or answers why not.
-    pub(super) async fn try_once(
-        &self,
-        claim: &Claim,
-        key: &str,
-        mut ticket: Option<i64>,
-    ) -> Result<Result<Grant, Seen>> {
-        // The lease counts from here, also where a row has to be made first.
-        let latest = self.server.clock.now() + duration(micros(claim.lease));
-        loop {
-            if let Some(grant) = self.grant(claim, key, ticket).await? {
-                return Ok(Ok(Grant::new(grant.token, grant.valid_until.min(latest))));
-            }
-            match self.look(claim, key, ticket.unwrap_or(END_OF_LINE)).await? {
-                // The line that there may have been is none.
-                Some(seen) if seen.is_free() && ticket.is_none() => ticket = Some(END_OF_LINE),
-                Some(seen) => return Ok(Err(seen)),
-                None => drop(self.server.run(&self.statements.make, arguments!(key), Again::Yes).await?),
-            }
+    /// What a row of `look` says.
+    async fn seen(&self, row: &MySqlRow, key: &str, sent: lock_core::Instant) -> Result<Seen> {
+        if row.read::<i64, _>("gone")? > 0 {
+            let message = "this owner has given up; each acquisition needs an owner of its own";
+            return Err(Error::new(ErrorKind::Refused, message));
         }
+        let mut seen = Seen {
+            left_us: row.read("left_us")?,
+            lease_us: row.read("lease_us")?,
+            is_ours: row.read::<i64, _>("mine")? > 0,
+            token: row.read("token")?,
+            has_line: row.read::<i64, _>("in_line")? > 0,
+            at: InLine { sent, store_us: row.read("now_us")? },
+        };
+        if seen.left_us.is_some_and(|left| left > seen.lease_us) {
+            self.shorten(key).await?;
+            seen.left_us = Some(seen.lease_us);
+        }
+        Ok(seen)
+    }
+
+    /// The clock went back. A lease from now on is no shorter than what the holder was promised.
+    pub(super) async fn shorten(&self, key: &str) -> Result<()> {
+        self.server.run(&self.statements.shorten, arguments!(key), Again::Yes).await.map(drop)
     }
 
     /// What a caller is told: of several requests, one before the last may have done something.
     fn told(&self, claim: &Claim, error: Error) -> Error {
-        if self.unsettled.contains(&claim.owner) { error.after_something_was_done() } else { error }
+        let may_be = self.unsettled.contains(&claim.owner) || self.line.place(&claim.owner).is_some();
+        if may_be { error.after_something_was_done() } else { error }
     }
 }

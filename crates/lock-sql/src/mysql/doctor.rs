@@ -75,7 +75,15 @@ impl MySqlLock {
     }
 
     pub(super) async fn findings(&self) -> Result<Vec<Finding>> {
-        Ok(findings(&self.settings().await?))
+        let mut found = findings(&self.settings().await?);
+        if self.hang_bell(rand::random_range(1..i64::MAX)).await?.is_none() {
+            found.push(Finding::new(
+                "KILL QUERY does not reach another session of the same user",
+                "that waiters are woken: they look ten times a second",
+                "connect to the server itself, and have all programs log in as the same user",
+            ));
+        }
+        Ok(found)
     }
 
     async fn settings(&self) -> Result<HashMap<String, String>> {

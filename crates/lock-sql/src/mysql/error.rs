@@ -57,6 +57,7 @@ fn of_number(number: u16) -> Said {
             "wrong user or password, or none given, or the user has to come by TLS; check the URL, sslmode and sslcert",
             Leave,
         ),
+        1094 | 1095 => said(Refused, "the user may not end that statement, or its session has ended", Stay),
         1046 => said(Refused, "no database is named; write mysql://host/database", Leave),
         1049 => said(Refused, "there is no such database; check the URL", Leave),
         1044 | 1142 | 1143 | 1227 | 1370 => said(

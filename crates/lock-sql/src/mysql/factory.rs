@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use lock_core::{BackendFactory, DistributedLock, Error, ErrorKind, Result, Target};
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
+use super::bell::quiet;
 use super::error::is_missing_table;
 use super::statements::{SCHEMA, SETUP, Statements, VERSION};
 use super::{MySqlLock, arguments};
@@ -73,13 +74,17 @@ impl MySqlLock {
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         let setup = Statement::from(SETUP);
+        let connect = options.for_mysql();
         let lock = Self {
-            server: Arc::new(Server::new(options.for_mysql(), &options.reached, Some(setup), None)),
+            bell: quiet(connect.clone()),
+            server: Arc::new(Server::new(connect, &options.reached, Some(setup), None)),
             statements: Arc::new(Statements::new(&options.reached.table)),
-            sweeper: super::Sweeper::default(),
+            sweeper: Arc::default(),
             prefix,
-            unsettled: super::Unsettled::default(),
-            turns: super::Turns::default(),
+            unsettled: Arc::default(),
+            line: Arc::default(),
+            waiters: Arc::default(),
+            client: Arc::default(),
         };
         lock.check_settings().await?;
         lock.make_tables(&options).await?;

@@ -2,49 +2,56 @@
 
 mod acquire;
 mod arguments;
+mod bell;
 mod doctor;
 mod error;
 mod factory;
+mod line;
 mod release;
 mod renew;
 mod statements;
 mod status;
 mod sweep;
-mod turns;
 mod waiters;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, ListQuery, LockName, LockStatus, Page,
-    Renewal, Result, Scope, StoreToken, Unlocked,
+    Renewal, Result, Scope, StoreToken, Unlocked, Waiters,
 };
+use sqlx::mysql::MySqlConnectOptions;
 
 use crate::keys::Prefix;
-use crate::server::{Again, Server, ServerOptions, Unsettled};
+use crate::server::{Again, Answer, Server, ServerOptions, Unsettled};
 use crate::sweep::Sweeper;
 use arguments::{Argument, arguments};
 use error::MySql;
 pub use factory::MySqlFactory;
+use line::Line;
 use statements::Statements;
-use turns::Turns;
 
 /// Locks in a MySQL or MariaDB database.
 ///
-/// A lock is a row, taken and released by one statement each. Leases go by the server's clock. Nothing wakes a waiter:
-/// it asks, soon at first and then at longer and longer intervals; of the tasks of one client that want the same lock,
-/// the first does. Claims that are [`fair`](Claim::fair), and those that were passed over often, draw tickets and are
-/// served in their order.
+/// A lock is a row, taken and released by one statement each while nobody waits. Leases go by the server's clock. Waiters
+/// stand in line in a table; a release hands the lock to the first who lives, and rings its client's bell.
+#[derive(Clone)]
 pub struct MySqlLock {
     server: Arc<Server<MySql>>,
     statements: Arc<Statements>,
     prefix: Prefix,
-    sweeper: Sweeper,
-    unsettled: Unsettled,
-    turns: Turns,
+    sweeper: Arc<Sweeper>,
+    unsettled: Arc<Unsettled>,
+    line: Arc<Line>,
+    waiters: Arc<Waiters<String>>,
+    /// This client as the database knows it; 0 if it does not.
+    client: Arc<AtomicI64>,
+    /// How to connect for a bell.
+    bell: Arc<MySqlConnectOptions>,
 }
 
 impl fmt::Debug for MySqlLock {
@@ -126,8 +133,31 @@ impl DistributedLock for MySqlLock {
     }
 
     async fn close(&self) -> Result<()> {
+        self.waiters.stop();
+        self.be_known_as(0);
         self.sweeper.stop();
         self.server.close().await;
         Ok(())
     }
+}
+
+/// How many rows this statement of a request changed.
+fn changed(answer: &Answer<sqlx::MySql>, statement: usize) -> u64 {
+    answer.results.get(statement).map_or(0, sqlx::mysql::MySqlQueryResult::rows_affected)
+}
+
+/// The inserted id that it answered.
+fn inserted(answer: &Answer<sqlx::MySql>, statement: usize) -> u64 {
+    answer.results.get(statement).map_or(0, sqlx::mysql::MySqlQueryResult::last_insert_id)
+}
+
+/// Text as it stands in a script: bytes, which no collation touches, and nothing in it ends it.
+fn hex(text: &str) -> String {
+    let digits: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
+    format!("x'{digits}'")
+}
+
+/// A script with these values.
+fn script<const N: usize>(template: &str, values: [(&str, &String); N]) -> String {
+    values.iter().fold(template.to_owned(), |text, (name, value)| text.replace(name, value))
 }

@@ -2,32 +2,52 @@
 
 use lock_core::{Claim, LockName, OwnerId, Result, Unlocked};
 
-use super::{MySqlLock, arguments};
+use super::line::Place;
+use super::statements::HANDED_OVER;
+use super::{MySqlLock, arguments, changed, hex, inserted, script};
 use crate::server::Again;
 
 impl MySqlLock {
     pub(super) async fn give_back(&self, claim: &Claim) -> Result<Unlocked> {
-        let owner = claim.owner.as_str();
-        if self.unsettled.contains(&claim.owner) {
-            for undo in [&self.statements.give_up, &self.statements.leave] {
-                self.server.run(undo, arguments!(owner), Again::Yes).await?;
-            }
+        let (place, is_unsettled) = (self.line.place(&claim.owner), self.unsettled.contains(&claim.owner));
+        if is_unsettled {
+            let owner = claim.owner.as_str();
+            self.server.run(&self.statements.give_up, arguments!(owner), Again::Yes).await?;
         }
-        let unlocked = self.release(&claim.name, &claim.owner).await?;
+        if is_unsettled || place == Some(Place::Waits) {
+            // First: then nobody hands it the lock any more.
+            self.leave(&claim.owner).await?;
+        }
+        let unlocked = self.release(&claim.name, &claim.owner, place.is_some()).await?;
         self.unsettled.forget(&claim.owner);
+        self.line.forget(&claim.owner);
         Ok(unlocked.unwrap_or(Unlocked::NotHeld))
     }
 
-    /// Ends the hold of this owner. None: it holds nothing.
-    pub(super) async fn release(&self, name: &LockName, owner: &OwnerId) -> Result<Option<Unlocked>> {
-        let key = self.prefix.key(name);
-        let arguments = arguments!(key.as_str(), owner.as_str());
-        // Sent again, it would say that the lock was not held.
-        let answer = self.server.run(&self.statements.release, arguments, Again::No).await?;
-        Ok(match (answer.result.rows_affected(), answer.result.last_insert_id()) {
-            (0, _) => None,
-            (_, 0) => Some(Unlocked::NotHeld),
-            _ => Some(Unlocked::Released),
-        })
+    pub(super) async fn leave(&self, owner: &OwnerId) -> Result<()> {
+        self.server.run(&self.statements.leave, arguments!(owner.as_str()), Again::Yes).await.map(drop)
     }
+
+    /// Ends the hold of this owner. None: it holds nothing.
+    pub(super) async fn release(&self, name: &LockName, owner: &OwnerId, has_line: bool) -> Result<Option<Unlocked>> {
+        let key = self.prefix.key(name);
+        // Sent again, these would say that the lock was not held.
+        if !has_line {
+            let arguments = arguments!(key.as_str(), owner.as_str());
+            let answer = self.server.run(&self.statements.release, arguments, Again::No).await?;
+            if changed(&answer, 0) > 0 {
+                return Ok(Some(unlocked(inserted(&answer, 0))));
+            }
+        }
+        let pass_on = &self.statements.pass_on;
+        let text = script(pass_on, [("{key}", &hex(&key)), ("{owner}", &hex(owner.as_str()))]);
+        let answer = self.server.run_script(pass_on, text, HANDED_OVER.0, Again::No).await?;
+        let has_it = changed(&answer, HANDED_OVER.1) > 0;
+        Ok(has_it.then(|| unlocked(inserted(&answer, HANDED_OVER.1))))
+    }
+}
+
+/// Did the lease still run?
+fn unlocked(in_time: u64) -> Unlocked {
+    if in_time == 0 { Unlocked::NotHeld } else { Unlocked::Released }
 }

@@ -3,7 +3,7 @@
 use lock_core::{Claim, Error, Renewal, Result};
 
 use super::statements::RENEWED_AT_ONCE;
-use super::{Argument, MySqlLock, arguments};
+use super::{Argument, MySqlLock, arguments, changed};
 use crate::keys::{duration, micros};
 use crate::server::{Again, Statement};
 
@@ -33,7 +33,7 @@ impl MySqlLock {
             filled().for_each(|claim| claim.owner.as_str().add_to(&mut arguments));
             let answer = self.server.run(statement, arguments, Again::Yes).await?;
             let held = Renewal::Held { valid_until: answer.sent + duration(lease) };
-            Ok::<_, Error>((held, answer.result.rows_affected() == some.len() as u64))
+            Ok::<_, Error>((held, changed(&answer, 0) == some.len() as u64))
         };
         let (held, all) = prolong(&self.statements.renew, claims, RENEWED_AT_ONCE).await?;
         if all {

@@ -1,7 +1,18 @@
-//! All the SQL. Each statement decides alone and commits by itself.
+//! All the SQL. Each statement decides alone and commits by itself, but for those of [`HAND_OVER`].
 //!
 //! `{now}` is the time at which it is come to, also after a wait for a row: NOW() would be the time at which the
 //! statement began.
+//!
+//! **No waiter is forgotten.** Whoever enters the line first writes its row, then sees to `line_us`, and then looks at
+//! the lock. A release that frees the lock without a look at the line needs `line_us` to be over, so it came before that
+//! was written, and the look finds a free lock; any other holds the lock's row while it reads the line, with locks on
+//! what it reads and on the gaps, and so either sees the row, or ended before it was written, and the look finds the lock
+//! free. Who finds it so hands it over itself.
+//!
+//! **Nobody is given a lock that does not want it any more.** A hand-over locks the row of the waiter that it chooses until
+//! it commits. Who leaves deletes that row first and releases then: either the row is gone for the hand-over, or the
+//! release finds what it was given, and passes it on. And nobody who holds the lock is in line for it: who enters anew,
+//! perhaps granted meanwhile, writes no row then.
 
 use crate::server::{Statement, Table};
 
@@ -9,7 +20,7 @@ use crate::server::{Statement, Table};
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
 
 /// The version of the tables, in `meta`.
-pub(super) const VERSION: i64 = 2;
+pub(super) const VERSION: i64 = 3;
 
 /// How many leases one statement prolongs, with one parameter for each key and each owner.
 pub(super) const RENEWED_AT_ONCE: usize = 100;
@@ -20,9 +31,18 @@ pub(super) const DELETED_AT_ONCE: usize = 50;
 
 /// The tables that are swept: the index of their key, the key, their tokens, which stay as the floor for new rows, and what
 /// is of no use any more.
-const SWEPT: [(&str, &str, &str, &str, &str); 3] = [
+const SWEPT: [(&str, &str, &str, &str, &str); 4] = [
     ("lock", "PRIMARY", "name", "token", "expires_us < {now} - 86400000000"),
-    ("waiter", "owner", "owner", "0", "seen_us < {now} - 60000000"),
+    // They keep their places for a minute, should their client only be cut off.
+    (
+        "waiter",
+        "PRIMARY",
+        "owner",
+        "0",
+        "(token > 0 AND at_us < {now} - 60000000
+            OR NOT EXISTS (SELECT 1 FROM {t}_client AS c WHERE c.id = client AND c.seen_us > {now} - 60000000))",
+    ),
+    ("client", "PRIMARY", "id", "0", "seen_us < {now} - 3600000000"),
     ("gone", "PRIMARY", "owner", "0", "at_us < {now} - 3600000000"),
 ];
 
@@ -40,10 +60,13 @@ pub(super) struct Sweep {
 /// Microseconds since 1970.
 const NOW: &str = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)";
 
-/// Does the waiter `w` still count? One that was not seen for three seconds has lost its turn, though not its place.
-const LIVES: &str = "ABS(w.seen_us - {now}) < 3000000";
+/// Is the waiter `w` in line, and does its client still count? Not if it was not seen for three of its turns, or its bell
+/// is gone.
+const WAITS: &str = "w.token = 0 AND EXISTS (SELECT 1 FROM {t}_client AS c WHERE c.id = w.client AND IF(c.rings,
+    ABS(c.seen_us - {now}) < 15000000 AND IS_USED_LOCK(CONCAT('oarlock_', c.id)) IS NOT NULL, ABS(c.seen_us - {now}) < 3000000))";
 
-/// The statements, with the names of the tables.
+/// The statements, with the names of the tables. Where one is a script, `{key}`, `{owner}` and such stand in it for what
+/// is put there.
 #[derive(Debug)]
 pub(super) struct Statements {
     /// Answers the tables' version; fails if they have another shape.
@@ -52,31 +75,42 @@ pub(super) struct Statements {
     /// and answers the token as the inserted id. What it reads is what is committed: see [`SETUP`].
     /// Owner, owner, lease, lease, owner, key, owner, owner.
     pub(super) grant: Statement,
-    /// The same, but looks whether anybody is in line before the ticket, which takes half as long again.
-    /// Notes whether anybody else is. Key, owner, the parameters of the other, key, ticket, owner.
-    pub(super) grant_in_line: Statement,
+    /// The same, but looks whether anybody else is in line. Key, owner, the parameters of the other, key, owner.
+    pub(super) grant_past_line: Statement,
     /// Makes the row of a lock that has none. Key.
     pub(super) make: Statement,
-    /// Answers how long the lock is held (null: free), how often it was granted, how many are before the ticket, and
-    /// whether the owner has given up.
-    /// Key, ticket, owner, owner, key.
+    /// Answers how long the lock is held (null: free), whether this owner has it, its last token, the time, whether
+    /// anybody else is in line, and whether the owner has given up. Owner, key, owner, owner, key.
     pub(super) look: Statement,
     /// Ends a lease sooner that lasts longer than it should, because the clock went back. Key.
     pub(super) shorten: Statement,
-    /// Draws a ticket, or keeps the one that is there, and answers it as the inserted id. Key, owner, owner.
+    /// A script: enters the line, unless the owner has the lock or given up, or keeps the place that is there, notes that somebody is in line, and looks.
     pub(super) enter: Statement,
-    /// Keeps the owner's ticket alive. Owner.
-    pub(super) stay: Statement,
-    /// Notes that somebody is in line. Key.
-    pub(super) line: Statement,
-    /// Gives the owner's ticket back. Owner.
+    /// Gives the owner's place in line back. Owner.
     pub(super) leave: Statement,
     /// Notes that the owner has given up. Owner.
     pub(super) give_up: Statement,
-    /// Releases the lock that the owner has. Changes one row or none, and answers as the inserted id whether its lease
-    /// still ran.
-    /// Key, owner.
+    /// Releases the lock that the owner has, if nobody may be in line. Changes one row or none, and answers as the inserted
+    /// id whether its lease still ran. Key, owner.
     pub(super) release: Statement,
+    /// A script: the same where somebody may be in line, who then has it; see [`HAND_OVER`].
+    pub(super) pass_on: Statement,
+    /// A script: the same with a lock that nobody has any more.
+    pub(super) serve: Statement,
+    /// Shows that a client lives. Client, the session that is its bell, or 0.
+    pub(super) seen: Statement,
+    /// A script: what is waited for, by `{keys}`.
+    pub(super) watched: Statement,
+    /// A script: which of `{owners}` are in line.
+    pub(super) in_line: Statement,
+    /// A script: sleeps until the bell is rung, unless there are grants for this client already.
+    pub(super) sleep: Statement,
+    /// A script: answers them.
+    pub(super) granted: Statement,
+    /// A script: they were seen.
+    pub(super) heard: Statement,
+    /// A script: rings a bell.
+    pub(super) ring: Statement,
     /// Prolongs leases. Lease, lease, keys, owners.
     pub(super) renew: Statement,
     /// The same for a single one. Lease, lease, key, owner.
@@ -95,35 +129,66 @@ pub(super) struct Statements {
     /// Rows with tokens up to this one may go. Token, token.
     pub(super) raise_floor: Statement,
     /// Of each table that is swept.
-    pub(super) sweep: [Sweep; 3],
+    pub(super) sweep: [Sweep; SWEPT.len()],
 }
 
 /// What a new connection is told. Repeatable reads make what a change asks of other tables read, and lock, what is
 /// committed; by weaker ones an owner's giving up could be overlooked.
 pub(super) const SETUP: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;
-    SET SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 1, SESSION autocommit = 1, SESSION sql_safe_updates = 0";
+    SET SESSION sql_mode = 'STRICT_ALL_TABLES', SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 1, SESSION autocommit = 1, SESSION sql_safe_updates = 0";
 
 /// The columns of a lock's holder.
 const HOLDER: &str =
     "l.owner AS owner, l.token AS token, {now} - l.since_us AS held_us, l.expires_us - {now} AS left_us";
 
-/// Is anybody but this owner in line?
-const LINE: &str =
-    "line_us = IF(EXISTS (SELECT 1 FROM {t}_waiter AS w WHERE w.name = ? AND w.owner <> ?), line_us, 0),";
-
 /// What takes a lock, if nobody else has it. The columns that are read are set after that.
-const GRANT: &str = "UPDATE {t}_lock SET {line} turns = turns + 1,
+const GRANT: &str = "UPDATE {t}_lock SET {line}
     token = LAST_INSERT_ID(IF(owner = ? AND expires_us > {now}, token, GREATEST(token + 1, {now}))),
     since_us = IF(owner = ? AND expires_us > {now}, since_us, {now}),
     lease_us = ?, expires_us = {now} + ?, owner = ?
     WHERE name = ? AND (owner IS NULL OR owner = ? OR expires_us <= {now})
     AND NOT EXISTS (SELECT 1 FROM {t}_gone AS g WHERE g.owner = ?)";
 
+/// Hands a lock to the first in line who lives, marks its place as granted, and rings its client's bell. If there is nobody,
+/// the lock is free. Columns are set in the order in which they stand here, and those below see what was set above: so it
+/// is where a statement changes one table, as one with a LIMIT does in any case.
+///
+/// It is done after the first four statements. The last fails if there is no bell.
+pub(super) const HAND_OVER: &str = "START TRANSACTION;
+    UPDATE {t}_lock SET since_us = LAST_INSERT_ID(expires_us > {now}),
+        owner = (SELECT w.owner FROM {t}_waiter AS w WHERE w.name = {key} AND {waits} ORDER BY w.ticket LIMIT 1),
+        line_us = IF(owner IS NULL AND NOT EXISTS (SELECT 1 FROM {t}_waiter AS w WHERE w.name = {key} AND w.token = 0), 0, line_us),
+        token = IF(owner IS NULL, token, GREATEST(token + 1, {now})),
+        since_us = IF(owner IS NULL, since_us, {now}),
+        lease_us = IF(owner IS NULL, lease_us, (SELECT w.lease_us FROM {t}_waiter AS w WHERE w.owner = {t}_lock.owner)),
+        expires_us = IF(owner IS NULL, expires_us, since_us + lease_us)
+        WHERE name = {key} AND {whose} LIMIT 1;
+    UPDATE {t}_waiter SET token = (SELECT l.token FROM {t}_lock AS l WHERE l.name = {key}),
+        at_us = (SELECT l.since_us FROM {t}_lock AS l WHERE l.name = {key})
+        WHERE owner = (SELECT l.owner FROM {t}_lock AS l WHERE l.name = {key}) AND token = 0;
+    COMMIT;
+    SELECT (SELECT c.rings FROM {t}_lock AS l JOIN {t}_waiter AS w ON w.owner = l.owner JOIN {t}_client AS c ON c.id = w.client
+        WHERE l.name = {key} AND IS_USED_LOCK(CONCAT('oarlock_', c.id)) IS NOT NULL) INTO @oarlock;
+    KILL QUERY @oarlock";
+
+/// After so many statements of [`HAND_OVER`] it is done, and which of them tells of the lock.
+pub(super) const HANDED_OVER: (usize, usize) = (4, 1);
+
+/// After so many statements of `enter` it is done.
+pub(super) const ENTERED: usize = 3;
+
+/// For so long a bell sleeps at most, in seconds: what a ring that does not come costs, and how long whoever alters the
+/// tables waits for it.
+pub(super) const SLEEPS: u64 = 1;
+
+/// The time until which somebody may be in line is never over while somebody is.
+const ALWAYS: &str = "9000000000000000000";
+
 impl Statements {
     pub(super) fn new(table: &Table) -> Self {
         let fill = |text: &str| {
             Statement::from(
-                table.fill(text).replace("{lives}", LIVES).replace("{holder}", HOLDER).replace("{now}", NOW),
+                table.fill(&text.replace("{waits}", WAITS)).replace("{holder}", HOLDER).replace("{now}", NOW),
             )
         };
         let many = vec!["?"; RENEWED_AT_ONCE].join(", ");
@@ -133,47 +198,74 @@ impl Statements {
                 WHERE name IN ({keys}) AND owner IN ({keys}) AND expires_us > {{now}}"
             ))
         };
+        let look = |owner: &str, key: &str| {
+            format!(
+                "SELECT IF(l.owner IS NULL OR l.expires_us <= {{now}}, NULL, l.expires_us - {{now}}) AS left_us, l.lease_us,
+                    IFNULL(l.owner = {owner}, 0) AS mine, l.token, {{now}} AS now_us,
+                    EXISTS (SELECT 1 FROM {{t}}_waiter AS w WHERE w.name = {key} AND w.owner <> {owner} AND {{waits}}) AS in_line,
+                    EXISTS (SELECT 1 FROM {{t}}_gone AS g WHERE g.owner = {owner}) AS gone
+                FROM {{t}}_lock AS l WHERE l.name = {key}"
+            )
+        };
         Self {
             probe: fill(
                 "SELECT (SELECT value FROM {t}_meta WHERE name = 'version') AS version,
                     (SELECT COUNT(*) FROM (SELECT place FROM {t}_meta LIMIT 1) AS m),
-                    (SELECT COUNT(*) FROM (SELECT name, owner, token, lease_us, since_us, expires_us, line_us, turns FROM {t}_lock LIMIT 1) AS l),
-                    (SELECT COUNT(*) FROM (SELECT ticket, name, owner, seen_us FROM {t}_waiter LIMIT 1) AS w),
+                    (SELECT COUNT(*) FROM (SELECT name, owner, token, lease_us, since_us, expires_us, line_us FROM {t}_lock LIMIT 1) AS l),
+                    (SELECT COUNT(*) FROM (SELECT owner, name, ticket, lease_us, client, token, at_us FROM {t}_waiter LIMIT 1) AS w),
+                    (SELECT COUNT(*) FROM (SELECT id, seen_us, rings FROM {t}_client LIMIT 1) AS c),
                     (SELECT COUNT(*) FROM (SELECT owner, at_us FROM {t}_gone LIMIT 1) AS g)",
             ),
             grant: fill(&format!("{} AND line_us <= {{now}}", GRANT.replace("{line}", ""))),
-            grant_in_line: fill(&format!(
-                "{} AND NOT EXISTS (SELECT 1 FROM {{t}}_waiter AS w
-                    WHERE w.name = ? AND w.ticket < ? AND w.owner <> ? AND {{lives}})",
-                GRANT.replace("{line}", LINE)
+            grant_past_line: fill(&format!(
+                "{} AND NOT EXISTS (SELECT 1 FROM {{t}}_waiter AS w WHERE w.name = ? AND w.owner <> ? AND {{waits}})",
+                GRANT.replace(
+                    "{line}",
+                    "line_us = IF(EXISTS (SELECT 1 FROM {t}_waiter AS w WHERE w.name = ? AND w.owner <> ? AND w.token = 0), line_us, 0),"
+                )
             )),
             make: fill(
                 "INSERT IGNORE INTO {t}_lock (name, owner, token, lease_us, since_us, expires_us)
                 SELECT ?, NULL, value, 0, 0, 0 FROM {t}_meta WHERE name = 'floor'",
             ),
-            look: fill(
-                "SELECT IF(l.owner IS NULL OR l.expires_us <= {now}, NULL, l.expires_us - {now}) AS left_us, l.lease_us, l.turns,
-                    (SELECT COUNT(*) FROM {t}_waiter AS w
-                        WHERE w.name = ? AND w.ticket < ? AND w.owner <> ? AND {lives}) AS ahead,
-                    (SELECT COUNT(*) FROM {t}_gone AS g WHERE g.owner = ?) AS gone
-                FROM {t}_lock AS l WHERE l.name = ?",
-            ),
+            look: fill(&look("?", "?")),
             shorten: fill(
                 "UPDATE {t}_lock SET expires_us = {now} + lease_us WHERE name = ? AND expires_us - {now} > lease_us",
             ),
-            enter: fill(
-                "INSERT INTO {t}_waiter (name, owner, seen_us)
-                SELECT ?, ?, {now} FROM {t}_meta AS m
-                    WHERE m.name = 'version' AND NOT EXISTS (SELECT 1 FROM {t}_gone AS g WHERE g.owner = ?)
-                ON DUPLICATE KEY UPDATE ticket = LAST_INSERT_ID(ticket), seen_us = {now}",
-            ),
-            stay: fill("UPDATE {t}_waiter SET seen_us = {now} WHERE owner = ?"),
-            line: fill("UPDATE {t}_lock SET line_us = {now} + 3000000 WHERE name = ?"),
+            enter: fill(&format!(
+                "INSERT INTO {{t}}_waiter (name, owner, ticket, lease_us, client)
+                SELECT {{key}}, {{owner}}, {{now}}, {{lease}}, '{{client}}' FROM {{t}}_meta AS m
+                    WHERE m.name = 'version' AND NOT EXISTS (SELECT 1 FROM {{t}}_gone AS g WHERE g.owner = {{owner}})
+                    AND NOT EXISTS (SELECT 1 FROM {{t}}_lock AS l WHERE l.name = {{key}} AND l.owner = {{owner}} AND l.expires_us > {{now}})
+                ON DUPLICATE KEY UPDATE client = '{{client}}', lease_us = {{lease}}, token = 0, at_us = 0;
+                UPDATE {{t}}_lock SET line_us = {ALWAYS} WHERE name = {{key}} AND line_us < {ALWAYS};
+                {}",
+                look("{owner}", "{key}")
+            )),
             leave: fill("DELETE FROM {t}_waiter WHERE owner = ?"),
             give_up: fill("INSERT IGNORE INTO {t}_gone VALUES (?, {now})"),
             release: fill(
-                "UPDATE {t}_lock SET since_us = LAST_INSERT_ID(expires_us > {now}), owner = NULL WHERE name = ? AND owner = ?",
+                "UPDATE {t}_lock SET since_us = LAST_INSERT_ID(expires_us > {now}), owner = NULL
+                    WHERE name = ? AND owner = ? AND line_us <= {now}",
             ),
+            pass_on: fill(&HAND_OVER.replace("{whose}", "owner = {owner}")),
+            serve: fill(&HAND_OVER.replace("{whose}", "(owner IS NULL OR expires_us <= {now})")),
+            seen: fill("INSERT INTO {t}_client VALUES (?, {now}, ?) ON DUPLICATE KEY UPDATE seen_us = {now}"),
+            watched: fill(
+                "SELECT l.name, l.owner, l.lease_us, {now} AS now_us,
+                    IF(l.owner IS NULL OR l.expires_us <= {now}, NULL, l.expires_us - {now}) AS left_us
+                FROM {t}_lock AS l WHERE l.name IN ({keys})",
+            ),
+            in_line: fill("SELECT w.owner FROM {t}_waiter AS w WHERE w.owner IN ({owners}) AND w.token = 0"),
+            sleep: fill(&format!(
+                "SELECT IF(EXISTS (SELECT 1 FROM {{t}}_waiter AS w WHERE w.client = '{{client}}' AND w.token > 0), 0,
+                    GET_LOCK('oarlock_{{client}}', {SLEEPS}))"
+            )),
+            granted: fill(
+                "SELECT w.owner, w.token, w.at_us FROM {t}_waiter AS w WHERE w.client = '{client}' AND w.token > 0 LOCK IN SHARE MODE",
+            ),
+            heard: fill("DELETE FROM {t}_waiter WHERE owner IN ({owners}) AND token > 0"),
+            ring: fill("KILL QUERY IF(IS_USED_LOCK('oarlock_{client}') IS NULL, 0, {bell})"),
             renew: renew(&many),
             renew_one: renew("?"),
             holder: fill(
@@ -182,14 +274,13 @@ impl Statements {
             list: fill(
                 "SELECT n.name AS name, {holder} FROM (
                     SELECT name FROM {t}_lock WHERE name >= ? AND name > ? AND name < ? AND owner IS NOT NULL AND expires_us > {now}
-                    UNION SELECT w.name FROM {t}_waiter AS w WHERE w.name >= ? AND w.name > ? AND w.name < ? AND {lives}
+                    UNION SELECT w.name FROM {t}_waiter AS w WHERE w.name >= ? AND w.name > ? AND w.name < ? AND {waits}
                 ) AS n
                 LEFT JOIN {t}_lock AS l ON l.name = n.name AND l.owner IS NOT NULL AND l.expires_us > {now}
                 ORDER BY n.name LIMIT ?",
             ),
             waiters: fill(
-                "SELECT w.name AS name, w.owner AS owner FROM {t}_waiter AS w WHERE w.name >= ? AND w.name <= ? AND {lives}
-                    AND NOT EXISTS (SELECT 1 FROM {t}_lock AS l WHERE l.name = w.name AND l.owner = w.owner)
+                "SELECT w.name AS name, w.owner AS owner FROM {t}_waiter AS w WHERE w.name >= ? AND w.name <= ? AND {waits}
                 ORDER BY w.name, w.ticket",
             ),
             raise: fill("UPDATE {t}_lock SET token = ? WHERE name = ? AND token < ?"),

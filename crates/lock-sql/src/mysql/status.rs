@@ -41,7 +41,7 @@ impl MySqlLock {
     pub(super) async fn end_hold(&self, name: &LockName) -> Result<Option<Holder>> {
         // By owner, so that whoever is named in the answer is the one who lost it, and not the next.
         while let Some(holder) = self.holder_of(name).await? {
-            if self.release(name, &holder.owner).await? == Some(Unlocked::Released) {
+            if self.release(name, &holder.owner, false).await? == Some(Unlocked::Released) {
                 return Ok(Some(holder));
             }
         }

@@ -8,7 +8,7 @@ use lock_core::{Result, StoreToken};
 
 use super::error::MySql;
 use super::statements::{DELETED_AT_ONCE, SWEPT_AT_ONCE, Statements, Sweep};
-use super::{Argument, MySqlLock, arguments};
+use super::{Argument, MySqlLock, arguments, changed};
 use crate::keys::micros;
 use crate::server::{Read, Server};
 use crate::sweep::Swept;
@@ -25,7 +25,7 @@ impl MySqlLock {
 /// Looks at the next rows of each table, unless that was done just now.
 async fn batch(server: Arc<Server<MySql>>, statements: Arc<Statements>, apart: Duration) -> Result<Option<Swept>> {
     let due = server.run_beside(&statements.sweep_is_due, arguments!(micros(apart))).await?;
-    if due.result.rows_affected() == 0 && !apart.is_zero() {
+    if changed(&due, 0) == 0 && !apart.is_zero() {
         return Ok(None);
     }
     let mut all = Swept { looked_at: 0, deleted: 0 };
@@ -57,7 +57,7 @@ async fn sweep_table(server: &Server<MySql>, statements: &Statements, sweep: &Sw
         let mut arguments = arguments!();
         // Filled up with the last one, so that the statement is always the same.
         (0..DELETED_AT_ONCE).for_each(|at| some[at.min(some.len() - 1)].as_slice().add_to(&mut arguments));
-        deleted += server.run_beside(&sweep.delete, arguments).await?.result.rows_affected();
+        deleted += changed(&server.run_beside(&sweep.delete, arguments).await?, 0);
     }
     let go_on = if seen.len() == SWEPT_AT_ONCE { last.as_slice() } else { &[] };
     server.run_beside(&sweep.go_on, arguments!(go_on)).await?;

@@ -1,169 +1,180 @@
-//! Waiting for a lock, by asking again and again: a question reads, and only a lock that seems free is asked for.
+//! The task of a client with waiters: it hears of grants by the client's bell, shows the database that the client lives,
+//! and now and then looks for what the bell did not tell.
+//!
+//! Whatever goes wrong, the bell is made anew, with a new id, and all waiters enter anew, in their old places.
 
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lock_core::{Claim, Error, ErrorKind, Grant, Result};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use lock_core::{ErrorKind, Failures, InLine, News, OwnerId, Result, Watched};
 use tokio::time::{Instant, sleep};
 
-use super::acquire::{END_OF_LINE, GAVE_UP, Seen};
-use super::{MySqlLock, arguments};
-use crate::server::{Again, OnItsWay};
+use super::bell::{Bell, Rung};
+use super::{MySqlLock, arguments, hex, script};
+use crate::keys::duration;
+use crate::server::{Again, Read};
 
-/// The pause before the first question, and the longest one.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(600));
+/// How often a client that has a bell looks by itself, and one that has none. A client counts as
+/// living for three such turns, and the second for thirty: see `WAITS` in `statements.rs`.
+pub(super) const TURNS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_millis(100));
 
-/// A pause after a lock has changed hands: where that goes on, our turn may come any moment.
-const LIVELY: Duration = Duration::from_millis(12);
+/// For so long a client without waiters goes on listening.
+const LINGER: Duration = Duration::from_secs(60);
 
-/// So many turns between two questions are too many.
-const MISSED: i64 = 4;
+/// How many locks one request looks at.
+const AT_ONCE: usize = 100;
 
-/// For how much of a turn each one ahead in line counts.
-const A_TURN: Duration = Duration::from_millis(2);
+/// A bell, and what it told.
+type Heard = (Bell, Vec<Rung>);
 
-/// The longest pause of one with a ticket, which has to be seen.
-const SEEN: Duration = Duration::from_secs(1);
-
-/// Passed over by so many, a waiter draws a ticket: nobody is kept waiting for ever by who asks at better moments. Not
-/// by fewer: until its holder asks again, a lock that is free stays so, and a ticket is three statements more.
-const PASSED_OVER: i64 = 32;
-
-/// How long to wait between two questions: longer and longer, so that a long wait costs little and a short one is over
-/// soon.
-#[derive(Debug)]
-struct Pauses {
-    pause: Duration,
-    turns: i64,
-}
-
-impl Pauses {
-    fn new(first: &Seen) -> Self {
-        Self { pause: PAUSES.0, turns: first.turns }
-    }
-
-    /// The pause after this was seen. `chance` is between 0 and 1: those who ask at once should not do so again.
-    fn next(&mut self, seen: &Seen, has_ticket: bool, chance: f64) -> Duration {
-        let passed = seen.turns - std::mem::replace(&mut self.turns, seen.turns);
-        if passed > 0 {
-            // Who is next in line need not fear that others ask as often.
-            let soon = if has_ticket || passed > MISSED { PAUSES.0 } else { LIVELY };
-            self.pause = self.pause.min(soon);
-        }
-        let pause = if has_ticket && seen.ahead > 0 {
-            (A_TURN * seen.ahead.try_into().unwrap_or(u32::MAX)).max(self.pause).min(SEEN)
-        } else {
-            self.pause
+/// Listens and looks until nobody has waited for some time.
+pub(super) async fn keep_watching(lock: MySqlLock) {
+    let mut failures = Failures::default();
+    loop {
+        let failed = match lock.watch(&mut failures).await {
+            Ok(()) => return,
+            Err(error) => error,
         };
-        self.pause = (self.pause * 3 / 2).min(PAUSES.1);
-        // When the holder's lease is over, the lock is free.
-        let end = Duration::from_micros(seen.left_us.unwrap_or(0).max(0) as u64) + Duration::from_micros(500);
-        pause.mul_f64(0.75 + chance / 2.0).min(end)
+        lock.be_known_as(0);
+        if failed.kind() == ErrorKind::Closed {
+            return lock.waiters.fail(&failed, |_| true);
+        }
+        if failures.count(&failed) {
+            lock.waiters.fail(&Failures::for_waiters(&failed), |_| true);
+        }
+        sleep(Failures::PAUSE).await;
     }
-}
-
-/// A place in line, which is given back by who has it, or else by its release.
-struct Ticket<'l> {
-    number: i64,
-    on_its_way: OnItsWay<'l>,
-    /// It was asked for twice, and what became of the first is not known.
-    twice: bool,
-    last_seen: Instant,
 }
 
 impl MySqlLock {
-    /// Waits until the lock is granted, after a first try that was denied by what was seen.
-    pub(super) async fn wait_for(&self, claim: &Claim, key: &str, first: Seen) -> Result<Grant> {
-        let mut ticket = None;
-        let mut pauses = Pauses::new(&first);
-        let mut seen = first;
+    /// Listens and looks. It ends well when nobody has waited for some time.
+    async fn watch(&self, failures: &mut Failures) -> Result<()> {
+        let client = (rand::random::<u64>() >> 1) as i64 | 1;
+        let bell = self.hang_bell(client).await?;
+        let rings = bell.as_ref().map_or(0, |bell| bell.session);
+        self.show_life(client, rings).await?;
+        self.be_known_as(client);
+        self.waiters.enter_anew(None);
+        let mut sleeping = bell.map(|bell| bell.sleep(self).boxed());
+        let mut waited_for = Instant::now();
+        let turn = if rings == 0 { TURNS.1 } else { TURNS.0 };
         loop {
-            if ticket.is_none() && (claim.fair || seen.turns - first.turns > PASSED_OVER) {
-                ticket = Some(self.enter(claim, key).await?);
-            }
-            sleep(pauses.next(&seen, ticket.is_some(), rand::random())).await;
-            let number = ticket.as_ref().map_or(END_OF_LINE, |ticket| ticket.number);
-            let granted = match self.look(claim, key, number).await? {
-                Some(now) => {
-                    seen = now;
-                    if seen.is_free() { self.grant(claim, key, Some(number)).await? } else { None }
+            tokio::select! {
+                rung = heard(&mut sleeping) => {
+                    let (bell, rung) = rung?;
+                    let arrived = self.server.clock.now();
+                    for Rung { owner, token, at_us } in rung {
+                        let told = News::Granted { token: token as u64, at_us, arrived };
+                        self.waiters.tell_owner(&OwnerId::from_store(&owner), told);
+                    }
+                    sleeping = Some(bell.sleep(self).boxed());
                 }
-                // Somebody removed its row.
-                None => self.try_once(claim, key, Some(number)).await?.ok(),
-            };
-            if let Some(grant) = granted {
-                if let Some(ticket) = ticket {
-                    self.leave(claim, ticket).await?;
+                () = self.waiters.due(turn) => {
+                    if self.waiters.anybody() {
+                        waited_for = Instant::now();
+                    } else if waited_for.elapsed() > LINGER && self.waiters.is_over() {
+                        return Ok(());
+                    }
+                    self.show_life(client, rings).await?;
+                    self.look().await?;
+                    failures.forget();
                 }
-                return Ok(grant);
-            }
-            if let Some(at) = ticket.take_if(|ticket| ticket.last_seen.elapsed() > SEEN) {
-                ticket = Some(self.stay(claim, key, at).await?);
             }
         }
     }
 
-    async fn enter<'l>(&'l self, claim: &'l Claim, key: &str) -> Result<Ticket<'l>> {
-        let owner = claim.owner.as_str();
-        let on_its_way = self.unsettled.send(&claim.owner);
-        let answer = self.server.run(&self.statements.enter, arguments!(key, owner, owner), Again::Yes).await?;
-        let number = answer.result.last_insert_id() as i64;
-        if number == 0 {
-            return Err(Error::new(ErrorKind::Refused, GAVE_UP));
-        }
-        self.server.run(&self.statements.line, arguments!(key), Again::Yes).await?;
-        Ok(Ticket { number, on_its_way, twice: answer.twice, last_seen: Instant::now() })
+    /// The id by which the database knows this client, once it does.
+    pub(super) fn known_as(&self) -> Option<i64> {
+        Some(self.client.load(Ordering::SeqCst)).filter(|&client| client != 0)
     }
 
-    /// Shows that this waiter lives.
-    async fn stay<'l>(&'l self, claim: &'l Claim, key: &str, ticket: Ticket<'l>) -> Result<Ticket<'l>> {
-        let stayed = self.server.run(&self.statements.stay, arguments!(claim.owner.as_str()), Again::Yes).await?;
-        if stayed.result.rows_affected() == 0 {
-            // Somebody took it for abandoned.
-            return self.enter(claim, key).await;
-        }
-        self.server.run(&self.statements.line, arguments!(key), Again::Yes).await?;
-        Ok(Ticket { last_seen: Instant::now(), ..ticket })
+    pub(super) fn be_known_as(&self, client: i64) {
+        self.client.store(client, Ordering::SeqCst);
     }
 
-    async fn leave(&self, claim: &Claim, ticket: Ticket<'_>) -> Result<()> {
-        self.server.run(&self.statements.leave, arguments!(claim.owner.as_str()), Again::Yes).await?;
-        if !ticket.twice {
-            ticket.on_its_way.settle();
+    async fn show_life(&self, client: i64, rings: i64) -> Result<()> {
+        let arguments = arguments!(client.to_string().as_str(), rings);
+        self.server.run(&self.statements.seen, arguments, Again::Yes).await.map(drop)
+    }
+
+    /// Looks at what is waited for, and hands over what nobody has.
+    async fn look(&self) -> Result<()> {
+        for some in self.waiters.watched().chunks(AT_ONCE) {
+            let free = self.look_at(some).await?;
+            for key in &free {
+                self.serve(key).await?;
+            }
+            // Who has them now is seen at once where no bell tells it.
+            if !free.is_empty() {
+                self.look_at(some).await?;
+            }
         }
         Ok(())
     }
+
+    /// Answers which of them nobody has.
+    async fn look_at(&self, some: &[Watched<String>]) -> Result<Vec<String>> {
+        let in_line = self.in_line(some).await?;
+        let keys: Vec<_> = some.iter().map(|one| hex(&one.key)).collect();
+        let (watched, mut free) = (&self.statements.watched, Vec::new());
+        let text = script(watched, [("{keys}", &keys.join(", "))]);
+        let answer = self.server.run_script(watched, text, 1, Again::Yes).await?;
+        let mut rows = HashMap::new();
+        for row in &answer.rows {
+            rows.insert(row.read::<Vec<u8>, _>("name")?, row);
+        }
+        let mut looked = None;
+        for one in some {
+            let Some(row) = rows.get(one.key.as_bytes()) else {
+                // Somebody removed its row.
+                self.waiters.enter_anew(Some(&one.key));
+                continue;
+            };
+            let now_us: i64 = row.read("now_us")?;
+            looked = Some(InLine { sent: answer.sent, store_us: now_us });
+            let left_us: Option<i64> = row.read("left_us")?;
+            let holder: Option<Vec<u8>> = row.read("owner")?;
+            let holder = holder.filter(|_| left_us.is_some());
+            if let Some(holder) = &holder {
+                // If that is one of ours, its grant was not told: it finds it where it entered.
+                self.waiters.tell_owner(&OwnerId::from_store(&String::from_utf8_lossy(holder)), News::Enter);
+            }
+            if !in_line.contains(one.owner.as_str().as_bytes())
+                && holder.as_deref() != Some(one.owner.as_str().as_bytes())
+            {
+                self.waiters.enter_anew(Some(&one.key));
+            }
+            match left_us {
+                None => free.push(one.key.clone()),
+                Some(left) => {
+                    if left > row.read::<i64, _>("lease_us")? {
+                        self.shorten(&one.key).await?;
+                    }
+                    self.waiters.look_after(duration(left));
+                }
+            }
+        }
+        looked.into_iter().for_each(|looked| self.waiters.looked(looked));
+        Ok(free)
+    }
+
+    /// Whose waiters' rows are there.
+    async fn in_line(&self, some: &[Watched<String>]) -> Result<HashSet<Vec<u8>>> {
+        let owners: Vec<_> = some.iter().map(|one| hex(one.owner.as_str())).collect();
+        let in_line = &self.statements.in_line;
+        let text = script(in_line, [("{owners}", &owners.join(", "))]);
+        let answer = self.server.run_script(in_line, text, 1, Again::Yes).await?;
+        answer.rows.iter().map(|row| row.read("owner")).collect()
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn seen(left_us: Option<i64>, turns: i64, ahead: i64) -> Seen {
-        Seen { left_us, turns, ahead }
-    }
-
-    #[test]
-    fn pauses_grow_up_to_a_bound_and_end_with_the_lease() {
-        let far = seen(Some(30_000_000), 1, 0);
-        let mut pauses = Pauses::new(&far);
-        let first = pauses.next(&far, false, 0.5);
-        assert_eq!(first, PAUSES.0);
-        let mut last = first;
-        for _ in 0..30 {
-            let next = pauses.next(&far, false, 0.5);
-            assert!(next >= last && next <= PAUSES.1);
-            last = next;
-        }
-        assert_eq!(last, PAUSES.1);
-        assert_eq!(pauses.next(&seen(Some(7_000), 1, 0), false, 0.5), Duration::from_micros(7_500));
-        assert!(pauses.next(&seen(Some(30_000_000), 2, 0), false, 0.5) <= LIVELY, "it changed hands");
-    }
-
-    #[test]
-    fn who_has_a_ticket_waits_by_its_place_and_is_seen() {
-        let mut pauses = Pauses::new(&seen(None, 1, 0));
-        assert_eq!(pauses.next(&seen(Some(30_000_000), 1, 5), true, 0.5), A_TURN * 5);
-        assert_eq!(pauses.next(&seen(Some(30_000_000), 1, 100_000), true, 0.5), SEEN);
-        assert_eq!(pauses.next(&seen(Some(30_000_000), 2, 0), true, 0.5), PAUSES.0, "it is next");
+/// What the bell tells next; never anything if there is none.
+async fn heard(sleeping: &mut Option<BoxFuture<'_, Result<Heard>>>) -> Result<Heard> {
+    match sleeping {
+        Some(sleeping) => sleeping.await,
+        None => std::future::pending().await,
     }
 }

@@ -1,6 +1,6 @@
 //! How a lock is taken, at once or in line.
 
-use lock_core::{Claim, Error, ErrorKind, Grant, InLine, News, Result, StoreToken, Waiting};
+use lock_core::{Claim, Error, ErrorKind, Grant, InLine, News, Result, StoreToken};
 
 use super::statements::the_row;
 use super::waiters::{TURNS, keep_watching};
@@ -53,7 +53,7 @@ impl PostgresLock {
             if client.is_some() {
                 waiting.entered(Some(duration(left_us)));
             }
-            match later_than(held, &mut waiting).await {
+            match waiting.news_after(held as u64).await {
                 News::Granted { token, at_us, arrived } => {
                     let valid_until = waiting.valid_until(&in_line, at_us, arrived, duration(micros(claim.lease)));
                     return Ok(Grant::new(StoreToken::new(token)?, valid_until));
@@ -86,17 +86,6 @@ impl PostgresLock {
                 ErrorKind::Refused,
                 "this owner has given up; each acquisition needs an owner of its own",
             )),
-        }
-    }
-}
-
-/// The next news, without grants from before the one that was seen when the lock was another's: they were over by then,
-/// though this process may have been stopped and hear of them only now.
-async fn later_than(held: i64, waiting: &mut Waiting<String>) -> News {
-    loop {
-        match waiting.news().await {
-            News::Granted { token, .. } if token as i64 <= held => {}
-            news => return news,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::TryStreamExt;
+use futures_util::{Stream, TryStreamExt};
 use lock_core::{Clock, Error, ErrorKind, Instant, Result};
 use sqlx::{AssertSqlSafe, Connection, Database, Either, Executor, IntoArguments};
 
@@ -20,8 +20,6 @@ pub use options::ServerOptions;
 pub(crate) use options::{Reached, Table, TlsMode};
 use pool::Pool;
 pub(crate) use read::{Read, caught};
-#[cfg(feature = "mysql")]
-pub(crate) use unsettled::OnItsWay;
 pub(crate) use unsettled::Unsettled;
 
 use crate::keys::{SENT, SWEPT};
@@ -47,8 +45,9 @@ pub(crate) struct Server<D: Dialect> {
 pub(crate) struct Answer<DB: Database> {
     pub(crate) sent: Instant,
     pub(crate) rows: Vec<DB::Row>,
+    /// Of each statement.
     #[cfg_attr(not(feature = "mysql"), expect(dead_code, reason = "MySQL answers by it"))]
-    pub(crate) result: DB::QueryResult,
+    pub(crate) results: Vec<DB::QueryResult>,
     /// It was sent twice, and what became of the first is not known.
     pub(crate) twice: bool,
 }
@@ -59,6 +58,27 @@ pub(crate) enum Again {
     Yes,
     No,
 }
+
+/// What is sent at once.
+enum Request<'r, D: Dialect> {
+    /// One statement, which commits by itself.
+    Statement(&'r Statement, ArgumentsOf<D>),
+    /// Several, without parameters; and after how many of them the request is done, whatever becomes of the rest.
+    #[cfg_attr(not(feature = "mysql"), expect(dead_code, reason = "PostgreSQL has functions"))]
+    Script { template: &'r Statement, text: String, done_after: usize },
+}
+
+impl<D: Dialect> Request<'_, D> {
+    /// Without what a log must not show.
+    fn shown(&self) -> &str {
+        match self {
+            Self::Statement(statement, _) => statement,
+            Self::Script { template, .. } => template,
+        }
+    }
+}
+
+type Answered<DB> = (Vec<<DB as Database>::Row>, Vec<<DB as Database>::QueryResult>);
 
 type ConnectionOf<D> = <<D as Dialect>::Database as Database>::Connection;
 type OptionsOf<D> = <ConnectionOf<D> as Connection>::Options;
@@ -92,8 +112,21 @@ where
         arguments: ArgumentsOf<D>,
         again: Again,
     ) -> Result<Answer<D::Database>> {
-        let told = || tracing::trace!(target: SENT, statement = &**statement);
-        self.run_and_tell(statement, arguments, again, told).await
+        let request = Request::Statement(statement, arguments);
+        self.run_and_tell(&request, again, || tracing::trace!(target: SENT, statement = request.shown())).await
+    }
+
+    /// Runs several statements with this text, which stand for one request; what fails after so many of them does not matter.
+    #[cfg(feature = "mysql")]
+    pub(crate) async fn run_script(
+        &self,
+        template: &Statement,
+        text: String,
+        done_after: usize,
+        again: Again,
+    ) -> Result<Answer<D::Database>> {
+        let request = Request::Script { template, text, done_after };
+        self.run_and_tell(&request, again, || tracing::trace!(target: SENT, statement = request.shown())).await
     }
 
     /// The same for a statement that is no part of a request.
@@ -102,14 +135,14 @@ where
         statement: &Statement,
         arguments: ArgumentsOf<D>,
     ) -> Result<Answer<D::Database>> {
-        let told = || tracing::trace!(target: SWEPT, statement = &**statement);
-        self.run_and_tell(statement, arguments, Again::No, told).await
+        let request = Request::Statement(statement, arguments);
+        let told = || tracing::trace!(target: SWEPT, statement = request.shown());
+        self.run_and_tell(&request, Again::No, told).await
     }
 
     async fn run_and_tell(
         &self,
-        statement: &Statement,
-        arguments: ArgumentsOf<D>,
+        request: &Request<'_, D>,
         again: Again,
         told: impl Fn(),
     ) -> Result<Answer<D::Database>> {
@@ -122,17 +155,18 @@ where
                 let now = self.clock.now();
                 sent.store(true, Ordering::Relaxed);
                 told();
-                let error = match caught(self.exchange(lent.connection(), statement, arguments.clone())).await {
-                    Ok((rows, result)) => {
+                let error = match caught(self.exchange(lent.connection(), request)).await {
+                    Ok((rows, results)) => {
                         lent.give_back();
-                        return Ok(Answer { sent: now, rows, result, twice: twice.load(Ordering::Relaxed) });
+                        return Ok(Answer { sent: now, rows, results, twice: twice.load(Ordering::Relaxed) });
                     }
                     Err(error) => error,
                 };
                 let said = Said::of::<D>(&error);
                 let was_used = lent.was_used();
                 // In a transaction that failed it would be of no use to the next.
-                if said.next != Next::Leave && self.transaction.is_none() {
+                let is_alone = self.transaction.is_none() && matches!(request, Request::Statement(..));
+                if said.next != Next::Leave && is_alone {
                     lent.give_back();
                 } else {
                     drop(lent);
@@ -164,31 +198,37 @@ where
     async fn exchange(
         &self,
         connection: &mut ConnectionOf<D>,
-        statement: &Statement,
-        arguments: ArgumentsOf<D>,
-    ) -> sqlx::Result<(Vec<<D::Database as Database>::Row>, <D::Database as Database>::QueryResult)> {
+        request: &Request<'_, D>,
+    ) -> sqlx::Result<Answered<D::Database>> {
         if let Some((begin, _)) = &self.transaction {
             connection.execute(sqlx::raw_sql(AssertSqlSafe(Arc::clone(begin)))).await?;
         }
-        let query = sqlx::query_with(AssertSqlSafe(Arc::clone(statement)), arguments);
-        let query = query.persistent(self.transaction.is_none());
-        let (mut rows, mut result) = (Vec::new(), <D::Database as Database>::QueryResult::default());
-        {
-            // To its end: a row may come before the commit.
-            let mut answers = connection.fetch_many(query);
-            while let Some(answer) = answers.try_next().await? {
-                // The driver reads what has come without a pause, so that no time-out could end what has no end.
-                tokio::task::consume_budget().await;
-                match answer {
-                    Either::Left(done) => result = done,
-                    Either::Right(row) => rows.push(row),
-                }
+        let (mut answer, mut enough) = ((Vec::new(), Vec::new()), usize::MAX);
+        let done = match request {
+            Request::Statement(statement, arguments) => {
+                let query = sqlx::query_with(AssertSqlSafe(Arc::clone(statement)), arguments.clone());
+                read_all::<D::Database>(
+                    connection.fetch_many(query.persistent(self.transaction.is_none())),
+                    &mut answer,
+                )
+                .await
             }
+            Request::Script { text, done_after, .. } => {
+                enough = *done_after;
+                read_all::<D::Database>(connection.fetch_many(sqlx::raw_sql(AssertSqlSafe(text.as_str()))), &mut answer)
+                    .await
+            }
+        };
+        match done {
+            // Not one that says that the session has ended.
+            Err(error @ sqlx::Error::Database(_))
+                if answer.1.len() >= enough && Said::of::<D>(&error).next != Next::Leave => {}
+            done => done?,
         }
         if let Some((_, commit)) = &self.transaction {
             connection.execute(sqlx::raw_sql(AssertSqlSafe(Arc::clone(commit)))).await?;
         }
-        Ok((rows, result))
+        Ok(answer)
     }
 
     /// Runs several statements that take no parameters, over a connection of their own.
@@ -231,4 +271,20 @@ where
         // What does not close in time is dropped, which closes it too.
         let _ = tokio::time::timeout(self.timeout, closing).await;
     }
+}
+
+/// To its end: a row may come before the commit.
+async fn read_all<DB: Database>(
+    mut answers: impl Stream<Item = sqlx::Result<Either<DB::QueryResult, DB::Row>>> + Unpin,
+    (rows, results): &mut Answered<DB>,
+) -> sqlx::Result<()> {
+    while let Some(answer) = answers.try_next().await? {
+        // The driver reads what has come without a pause, so that no time-out could end what has no end.
+        tokio::task::consume_budget().await;
+        match answer {
+            Either::Left(done) => results.push(done),
+            Either::Right(row) => rows.push(row),
+        }
+    }
+    Ok(())
 }

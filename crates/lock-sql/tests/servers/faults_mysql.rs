@@ -23,20 +23,23 @@ async fn run(server: &MariaDbServer, script: &str) {
 #[tokio::test]
 async fn the_servers_disk_is_left_alone() {
     let server = MariaDbServer::start();
-    let lock = client(&server).await;
-    let mut fair = claim("x", "in line");
-    fair.fair = true;
+    let lock = Arc::new(client(&server).await);
+    let waits = claim("x", "in line");
     lock.try_lock(&claim("x", "holder")).await.unwrap().unwrap();
     lock.try_lock(&claim("y", "other")).await.unwrap().unwrap();
-    assert!(tokio::time::timeout(Duration::from_millis(200), lock.lock(&fair)).await.is_err());
-    assert_eq!(lock.inspect(&LockName::new("x").unwrap()).await.unwrap().waiters, [fair.owner.clone().into()]);
+    let waiting = in_background(&lock, &waits);
+    until("it is in line", async || {
+        lock.inspect(&LockName::new("x").unwrap()).await.unwrap().waiters == [waits.owner.clone().into()]
+    })
+    .await;
+    waiting.abort();
     let listed = lock.list(&ListQuery::default()).await.unwrap();
     assert!(listed.locks.len() == 2 && listed.locks.iter().all(|status| status.holder().is_some()), "{listed:?}");
     for renewed in lock.renew(&[claim("x", "holder"), claim("y", "none")]).await {
         renewed.unwrap();
     }
     lock.doctor().await.unwrap();
-    lock.unlock(&fair).await.unwrap();
+    lock.unlock(&waits).await.unwrap();
     lock.evict(&LockName::new("x").unwrap()).await.unwrap().unwrap();
     let mut raw = MySqlConnection::connect(&server.url()).await.unwrap();
     let made = raw.fetch_one("SHOW GLOBAL STATUS LIKE 'Created_tmp_disk_tables'").await.unwrap();

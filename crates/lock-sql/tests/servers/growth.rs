@@ -82,7 +82,7 @@ async fn mysql() {
     let mut raw = MySqlConnection::connect(&server.url()).await.unwrap();
     let fill = "INSERT INTO oarlock_lock (name, token, lease_us, since_us, expires_us)
             SELECT CONCAT('oarlock/used ', seq), seq, 0, 0, 0 FROM seq_1_to_100000;
-        INSERT INTO oarlock_waiter (name, owner, seen_us) SELECT 'oarlock/used 1', seq, 0 FROM seq_1_to_20000;
+        INSERT INTO oarlock_waiter (name, owner, ticket, lease_us, client) SELECT 'oarlock/used 1', seq, seq, 0, 'gone' FROM seq_1_to_20000;
         INSERT INTO oarlock_gone SELECT seq, 0 FROM seq_1_to_20000";
     raw.execute(sqlx::raw_sql(fill)).await.unwrap();
     let left = "SELECT (SELECT COUNT(*) FROM oarlock_lock WHERE expires_us = 0) + (SELECT COUNT(*) FROM oarlock_waiter)

@@ -1,5 +1,6 @@
 //! What needs servers, but for the suite.
 
+mod bell;
 mod common;
 mod faults_mysql;
 mod faults_postgres;

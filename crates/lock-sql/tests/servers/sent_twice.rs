@@ -5,8 +5,13 @@ use std::time::Duration;
 
 use crate::common::{BOUND, claim, soon, until};
 use lock_core::{DistributedLock, ErrorKind, LockName, Result, Unlocked};
-use lock_sql::{MySqlLock, PostgresLock};
+use lock_sql::{MySqlLock, PostgresLock, ServerOptions};
 use test_servers::{MariaDbServer, PostgresServer, Proxy};
+
+/// A host that is busy with other tests may take its time.
+fn options(url: &str) -> ServerOptions {
+    ServerOptions::new(url).unwrap().timeout(Duration::from_secs(6))
+}
 
 /// A store, and two clients of it, one of which comes through the proxy.
 struct Clients {
@@ -18,16 +23,16 @@ struct Clients {
 impl Clients {
     async fn of_postgres(server: &PostgresServer) -> Self {
         let proxy = Proxy::new(server.address());
-        let proxied = PostgresLock::connect(&PostgresServer::url_at(proxy.address()), "oarlock").await.unwrap();
-        let other = PostgresLock::connect(&server.url(), "oarlock").await.unwrap();
+        let proxied = PostgresLock::with(options(&PostgresServer::url_at(proxy.address()))).await.unwrap();
+        let other = PostgresLock::with(options(&server.url())).await.unwrap();
         Self { proxy, proxied: Arc::new(proxied), other: Arc::new(other) }
     }
 
     async fn of_mysql(server: &MariaDbServer) -> Self {
         let proxy = Proxy::new(server.address());
         let proxied = format!("mysql://root@{}/mysql", proxy.address());
-        let proxied = MySqlLock::connect(&proxied, "oarlock").await.unwrap();
-        let other = MySqlLock::connect(&server.url(), "oarlock").await.unwrap();
+        let proxied = MySqlLock::with(options(&proxied)).await.unwrap();
+        let other = MySqlLock::with(options(&server.url())).await.unwrap();
         Self { proxy, proxied: Arc::new(proxied), other: Arc::new(other) }
     }
 
