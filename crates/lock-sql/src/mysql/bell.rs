@@ -3,7 +3,7 @@
 //! client dies, so does that one, and releases pass its waiters over.
 //!
 //! No ring is lost. One statement looks whether there are grants already, and then sleeps: a grant that is committed before it
-//! looks is seen, and a ring that comes later ends it. It looks with no view of its own, which would keep the server from
+//! looks is seen, and a ring that comes later ends it. (If who is to ring dies before it does, that costs a sleep.) It looks with no view of its own, which would keep the server from
 //! clearing up while it sleeps, and so may see what is undone again; what is told is read by another statement, and is
 //! committed. (To sleep by `SLEEP` would not do: in MariaDB the end of one that is killed as its time is over holds up all
 //! others of the server for two seconds. Nor would one script for all: killed between two statements, it ends without a

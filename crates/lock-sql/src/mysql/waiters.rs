@@ -17,8 +17,8 @@ use super::{MySqlLock, arguments, hex, script};
 use crate::keys::duration;
 use crate::server::{Again, Read};
 
-/// How often a client that has a bell looks by itself, and one that has none. A client counts as
-/// living for three such turns, and the second for thirty: see `WAITS` in `statements.rs`.
+/// How often a client that has a bell looks by itself, and one that has none. A client counts as living for three such
+/// turns, and the second for thirty: see `WAITS` in `statements.rs`.
 pub(super) const TURNS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_millis(100));
 
 /// For so long a client without waiters goes on listening.
