@@ -161,3 +161,14 @@ fn hex(text: &str) -> String {
 fn script<const N: usize>(template: &str, values: [(&str, &String); N]) -> String {
     values.iter().fold(template.to_owned(), |text, (name, value)| text.replace(name, value))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_a_value_ends_it() {
+        let text = script("{key}, {owner}", [("{key}", &hex("a'; {owner}\\")), ("{owner}", &hex("\u{f6}"))]);
+        assert_eq!(text, "x'61273b207b6f776e65727d5c', x'c3b6'");
+    }
+}
