@@ -43,7 +43,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 pub(crate) async fn keep_watching(shared: Arc<Shared>) {
     let mut failures = Failures::default();
     loop {
-        match shared.open_watch().await {
+        let failed = match shared.open_watch().await {
             Ok((stream, link)) => {
                 let opened = tokio::time::Instant::now();
                 let ended = tokio::select! {
@@ -52,26 +52,21 @@ pub(crate) async fn keep_watching(shared: Arc<Shared>) {
                     () = shared.connection.left(link.number) => None,
                 };
                 // A stream that ends as soon as it is open is no better than none.
-                match ended.filter(|_| opened.elapsed() < Failures::PAUSE) {
-                    Some(error) => {
-                        if failures.count(&error) {
-                            shared.ledger.fail(&error.to_string());
-                        }
-                        tokio::time::sleep(Failures::PAUSE).await;
-                    }
-                    None => failures.forget(),
-                }
+                ended.filter(|_| opened.elapsed() < Failures::PAUSE)
             }
-            Err(error) => {
-                if failures.count(&error) {
-                    shared.ledger.fail(&error.to_string());
-                }
-                if error.kind() == ErrorKind::Closed {
-                    return;
-                }
-                tokio::time::sleep(Failures::PAUSE).await;
-            }
+            Err(error) => Some(error),
+        };
+        let Some(error) = failed else {
+            failures.forget();
+            continue;
+        };
+        if failures.count(&error) {
+            shared.ledger.fail(&error.to_string());
         }
+        if error.kind() == ErrorKind::Closed {
+            return;
+        }
+        tokio::time::sleep(Failures::PAUSE).await;
     }
 }
 

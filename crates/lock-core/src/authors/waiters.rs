@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::time;
 
-use crate::authors::{Background, InLine};
-use crate::contract::{Claim, Error, Instant, OwnerId};
+use crate::authors::{Background, Failures, InLine};
+use crate::contract::{Claim, Error, ErrorKind, Instant, OwnerId};
 
 /// What has longer left is looked at before in any case.
 const FAR: Duration = Duration::from_secs(3600);
@@ -122,13 +122,12 @@ impl<K: Ord + Clone> Waiters<K> {
         }
     }
 
-    /// Tells the waiter with this owner. Is it here?
-    pub fn tell_owner(&self, owner: &OwnerId, news: News) -> bool {
+    /// Tells the waiter with this owner.
+    pub fn tell_owner(&self, owner: &OwnerId, news: News) {
         let number = self.state().numbers.get(owner).copied();
         if let Some(number) = number {
             self.tell(number, news);
         }
-        number.is_some()
     }
 
     /// Everybody whom the store knows as a waiter for this lock enters anew; without a lock, for any, and whom it does
@@ -152,6 +151,19 @@ impl<K: Ord + Clone> Waiters<K> {
     /// from it. To be told after the grants that it found.
     pub fn looked(&self, at: InLine) {
         self.state().looked = Some(at);
+    }
+
+    /// For the task, when it has failed: tells the waiters if it is time to, and ends when to try again. False: the backend is
+    /// closed, and there is nothing to try.
+    pub async fn try_again_after(&self, failures: &mut Failures, failed: &Error) -> bool {
+        if failures.count(failed) {
+            self.fail(&Failures::for_waiters(failed), |_| true);
+        }
+        if failed.kind() == ErrorKind::Closed {
+            return false;
+        }
+        time::sleep(Failures::PAUSE).await;
+        true
     }
 
     /// What to look at, in the order of the keys.
@@ -315,6 +327,21 @@ mod tests {
         assert!(matches!(one.news().await, News::Failed(_)));
         waiters.enter_anew(None);
         assert!(matches!(one.news().await, News::Enter));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_fails_tries_again_until_the_backend_is_closed() {
+        let waiters = Arc::<Waiters<&str>>::default();
+        let (mut one, mut failures) = (waiters.register(&claim("a"), "x"), Failures::default());
+        let began = time::Instant::now();
+        let down = Error::new(ErrorKind::Unavailable, "down");
+        for _ in 0..3 {
+            assert!(waiters.try_again_after(&mut failures, &down).await);
+        }
+        assert_eq!(began.elapsed(), Failures::PAUSE * 3);
+        assert!(matches!(one.news().await, News::Failed(error) if error.kind() == ErrorKind::Unknown));
+        assert!(!waiters.try_again_after(&mut failures, &Error::closed()).await);
+        assert!(matches!(one.news().await, News::Failed(error) if error.kind() == ErrorKind::Closed));
     }
 
     #[tokio::test]

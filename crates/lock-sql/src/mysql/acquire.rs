@@ -6,7 +6,7 @@ use sqlx::mysql::MySqlRow;
 use super::line::Place;
 use super::statements::{ENTERED, HANDED_OVER};
 use super::waiters::{TURNS, keep_watching};
-use super::{MySqlLock, arguments, changed, hex, inserted, script};
+use super::{MySqlLock, arguments, changed, hex, inserted};
 use crate::keys::{duration, micros};
 use crate::server::{Again, Read};
 
@@ -14,21 +14,13 @@ use crate::server::{Again, Read};
 struct Seen {
     /// How long it is held; none: it is free.
     left_us: Option<i64>,
-    /// What its holder asked for.
-    lease_us: i64,
-    /// We hold it, or did.
+    /// We hold it.
     is_ours: bool,
     /// The token of its last grant.
     token: i64,
     /// Somebody else is in line.
     has_line: bool,
     at: InLine,
-}
-
-impl Seen {
-    fn is_ours(&self) -> bool {
-        self.is_ours && self.left_us.is_some()
-    }
 }
 
 impl MySqlLock {
@@ -69,7 +61,7 @@ impl MySqlLock {
                 Some(client) => Some(self.enter(claim, key, client).await?),
                 None => None,
             };
-            if let Some(seen) = seen.as_ref().filter(|seen| seen.is_ours())
+            if let Some(seen) = seen.as_ref().filter(|seen| seen.is_ours)
                 && let Some(grant) = self.confirmed(claim, seen).await?
             {
                 return Ok(grant);
@@ -98,13 +90,12 @@ impl MySqlLock {
     async fn enter(&self, claim: &Claim, key: &str, client: i64) -> Result<Seen> {
         self.line.note(&claim.owner, Place::Waits);
         let (lease, client) = (micros(claim.lease).to_string(), client.to_string());
-        let values =
-            [("{key}", &hex(key)), ("{owner}", &hex(claim.owner.as_str())), ("{lease}", &lease), ("{client}", &client)];
-        let text = script(&self.statements.enter, values);
+        let (hex_key, hex_owner) = (hex(key), hex(claim.owner.as_str()));
+        let values = [("{key}", &hex_key), ("{owner}", &hex_owner), ("{lease}", &lease), ("{client}", &client)];
         let mut served = false;
         loop {
             let on_its_way = self.unsettled.send(&claim.owner);
-            let entered = self.server.run_script(&self.statements.enter, text.clone(), ENTERED, Again::Yes).await;
+            let entered = self.run(&self.statements.enter, values, ENTERED, Again::Yes).await;
             let answer = on_its_way.answered(entered)?;
             let Some(row) = answer.rows.first() else {
                 self.make(key).await?;
@@ -134,9 +125,7 @@ impl MySqlLock {
 
     /// Hands a lock that nobody has to the first in line.
     pub(super) async fn serve(&self, key: &str) -> Result<()> {
-        let serve = &self.statements.serve;
-        let text = script(serve, [("{key}", &hex(key))]);
-        self.server.run_script(serve, text, HANDED_OVER.0, Again::Yes).await.map(drop)
+        self.run(&self.statements.serve, [("{key}", &hex(key))], HANDED_OVER.0, Again::Yes).await.map(drop)
     }
 
     /// Takes the lock, if it is free and nobody is in line.
@@ -156,7 +145,7 @@ impl MySqlLock {
                 continue;
             };
             let seen = self.seen(row, key, answer.sent).await?;
-            if seen.is_ours() {
+            if seen.is_ours {
                 return self.confirmed(claim, &seen).await;
             }
             if past_line || seen.left_us.is_some() || seen.has_line {
@@ -196,17 +185,18 @@ impl MySqlLock {
             let message = "this owner has given up; each acquisition needs an owner of its own";
             return Err(Error::new(ErrorKind::Refused, message));
         }
+        let left_us: Option<i64> = row.read("left_us")?;
         let mut seen = Seen {
-            left_us: row.read("left_us")?,
-            lease_us: row.read("lease_us")?,
-            is_ours: row.read::<i64, _>("mine")? > 0,
+            left_us,
+            is_ours: left_us.is_some() && row.read::<i64, _>("mine")? > 0,
             token: row.read("token")?,
             has_line: row.read::<i64, _>("in_line")? > 0,
             at: InLine { sent, store_us: row.read("now_us")? },
         };
-        if seen.left_us.is_some_and(|left| left > seen.lease_us) {
+        let lease_us = row.read("lease_us")?;
+        if left_us.is_some_and(|left| left > lease_us) {
             self.shorten(key).await?;
-            seen.left_us = Some(seen.lease_us);
+            seen.left_us = Some(lease_us);
         }
         Ok(seen)
     }

@@ -88,9 +88,8 @@ impl MySqlLock {
 
     /// Rings it, as others would.
     async fn ring(&self, client: i64, session: i64) -> Result<()> {
-        let ring = &self.statements.ring;
-        let text = script(ring, [("{client}", &client.to_string()), ("{bell}", &session.to_string())]);
-        self.server.run_script(ring, text, 1, Again::No).await.map(drop)
+        let values = [("{client}", &client.to_string()), ("{bell}", &session.to_string())];
+        self.run(&self.statements.ring, values, 1, Again::No).await.map(drop)
     }
 
     fn unheard(&self, error: sqlx::Error) -> Error {
@@ -122,9 +121,9 @@ impl Bell {
         }
         if !rung.is_empty() {
             let owners: Vec<_> = rung.iter().map(|rung| hex(&rung.owner)).collect();
-            let heard = script(&statements.heard, [("{owners}", &owners.join(", "))]);
+            let values = [("{owners}", &owners.join(", "))];
             // What is committed can be read before it is on the disk. When this is there, it is, too.
-            if lock.server.run_script(&statements.heard, heard, 1, Again::Yes).await.is_err() {
+            if lock.run(&statements.heard, values, 1, Again::Yes).await.is_err() {
                 rung.clear();
             }
         }

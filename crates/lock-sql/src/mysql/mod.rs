@@ -27,7 +27,7 @@ use lock_core::{
 use sqlx::mysql::MySqlConnectOptions;
 
 use crate::keys::Prefix;
-use crate::server::{Again, Answer, Server, ServerOptions, Unsettled};
+use crate::server::{Again, Answer, Server, ServerOptions, Statement, Unsettled};
 use crate::sweep::Sweeper;
 use arguments::{Argument, arguments};
 use error::MySql;
@@ -72,6 +72,19 @@ impl MySqlLock {
     /// Nothing is held yet. The tables may have been made.
     pub async fn connect(url: &str, prefix: &str) -> Result<Self> {
         Self::with(ServerOptions::new(url)?.prefix(prefix)).await
+    }
+}
+
+impl MySqlLock {
+    /// Runs a script with these values, which is done after so many statements.
+    async fn run<const N: usize>(
+        &self,
+        template: &Statement,
+        values: [(&str, &String); N],
+        done_after: usize,
+        again: Again,
+    ) -> Result<Answer<sqlx::MySql>> {
+        self.server.run_script(template, script(template, values), done_after, again).await
     }
 }
 

@@ -4,7 +4,7 @@ use lock_core::{Claim, LockName, OwnerId, Result, Unlocked};
 
 use super::line::Place;
 use super::statements::HANDED_OVER;
-use super::{MySqlLock, arguments, changed, hex, inserted, script};
+use super::{MySqlLock, arguments, changed, hex, inserted};
 use crate::server::Again;
 
 impl MySqlLock {
@@ -39,9 +39,8 @@ impl MySqlLock {
                 return Ok(Some(unlocked(inserted(&answer, 0))));
             }
         }
-        let pass_on = &self.statements.pass_on;
-        let text = script(pass_on, [("{key}", &hex(&key)), ("{owner}", &hex(owner.as_str()))]);
-        let answer = self.server.run_script(pass_on, text, HANDED_OVER.0, Again::No).await?;
+        let values = [("{key}", &hex(&key)), ("{owner}", &hex(owner.as_str()))];
+        let answer = self.run(&self.statements.pass_on, values, HANDED_OVER.0, Again::No).await?;
         let has_it = changed(&answer, HANDED_OVER.1) > 0;
         Ok(has_it.then(|| unlocked(inserted(&answer, HANDED_OVER.1))))
     }

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use lock_core::{ErrorKind, Failures, InLine, News, OwnerId, Result, Watched};
-use tokio::time::{Instant, sleep};
+use lock_core::{Failures, InLine, News, OwnerId, Result, Watched};
+use tokio::time::Instant;
 
 use super::bell::{Bell, Rung};
-use super::{MySqlLock, arguments, hex, script};
+use super::{MySqlLock, arguments, hex};
 use crate::keys::duration;
 use crate::server::{Again, Read};
 
@@ -33,19 +33,11 @@ type Heard = (Bell, Vec<Rung>);
 /// Listens and looks until nobody has waited for some time.
 pub(super) async fn keep_watching(lock: MySqlLock) {
     let mut failures = Failures::default();
-    loop {
-        let failed = match lock.watch(&mut failures).await {
-            Ok(()) => return,
-            Err(error) => error,
-        };
+    while let Err(failed) = lock.watch(&mut failures).await {
         lock.be_known_as(0);
-        if failed.kind() == ErrorKind::Closed {
-            return lock.waiters.fail(&failed, |_| true);
+        if !lock.waiters.try_again_after(&mut failures, &failed).await {
+            return;
         }
-        if failures.count(&failed) {
-            lock.waiters.fail(&Failures::for_waiters(&failed), |_| true);
-        }
-        sleep(Failures::PAUSE).await;
     }
 }
 
@@ -120,8 +112,7 @@ impl MySqlLock {
         let in_line = self.in_line(some).await?;
         let keys: Vec<_> = some.iter().map(|one| hex(&one.key)).collect();
         let (watched, mut free) = (&self.statements.watched, Vec::new());
-        let text = script(watched, [("{keys}", &keys.join(", "))]);
-        let answer = self.server.run_script(watched, text, 1, Again::Yes).await?;
+        let answer = self.run(watched, [("{keys}", &keys.join(", "))], 1, Again::Yes).await?;
         let mut rows = HashMap::new();
         for row in &answer.rows {
             rows.insert(row.read::<Vec<u8>, _>("name")?, row);
@@ -164,9 +155,8 @@ impl MySqlLock {
     /// Whose waiters' rows are there.
     async fn in_line(&self, some: &[Watched<String>]) -> Result<HashSet<Vec<u8>>> {
         let owners: Vec<_> = some.iter().map(|one| hex(one.owner.as_str())).collect();
-        let in_line = &self.statements.in_line;
-        let text = script(in_line, [("{owners}", &owners.join(", "))]);
-        let answer = self.server.run_script(in_line, text, 1, Again::Yes).await?;
+        let values = [("{owners}", &owners.join(", "))];
+        let answer = self.run(&self.statements.in_line, values, 1, Again::Yes).await?;
         answer.rows.iter().map(|row| row.read("owner")).collect()
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use lock_core::{Failures, InLine, News, OwnerId, Result};
 use sqlx::postgres::{PgConnectOptions, PgListener, PgNotification, PgPoolOptions};
 use tokio::runtime::Handle;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::error::Postgres;
 use super::{PostgresLock, arguments};
@@ -34,16 +34,11 @@ const AT_ONCE: usize = 100;
 /// Listens and looks until nobody has waited for some time.
 pub(super) async fn keep_watching(lock: PostgresLock) {
     let mut failures = Failures::default();
-    loop {
-        let failed = match lock.watch(&mut failures).await {
-            Ok(()) => return,
-            Err(error) => error,
-        };
+    while let Err(failed) = lock.watch(&mut failures).await {
         lock.be_known_as(0);
-        if failures.count(&failed) {
-            lock.waiters.fail(&Failures::for_waiters(&failed), |_| true);
+        if !lock.waiters.try_again_after(&mut failures, &failed).await {
+            return;
         }
-        sleep(Failures::PAUSE).await;
     }
 }
 
