@@ -4,7 +4,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lock_core::Background;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
+use tokio::runtime::{self, Handle};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 
@@ -29,8 +31,16 @@ pub(super) struct Pool<D: Dialect> {
     idle: Mutex<Option<Vec<Idle<D>>>>,
 }
 
-struct Idle<D: Dialect> {
+/// A connection, which works only while the runtime does on which it was opened.
+struct Opened<D: Dialect> {
     connection: ConnectionOf<D>,
+    runtime: runtime::Id,
+    /// A task that does nothing and ends with that runtime.
+    life: Background,
+}
+
+struct Idle<D: Dialect> {
+    opened: Opened<D>,
     since: Instant,
     /// Another one did not answer since.
     doubtful: bool,
@@ -45,7 +55,7 @@ pub(super) enum NotLent {
 /// A connection on loan. Dropped without being given back, it is closed.
 pub(super) struct Lent<'p, D: Dialect> {
     pool: &'p Pool<D>,
-    connection: ConnectionOf<D>,
+    opened: Opened<D>,
     was_used: bool,
     _permit: SemaphorePermit<'p>,
 }
@@ -63,17 +73,16 @@ where
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection: one that is idle, or a new one; waits while too many are in use.
+    /// A connection: one that is idle, best of all one of this runtime's, or a new one; waits while too many are in use.
     pub(super) async fn lend(&self) -> Result<Lent<'_, D>, NotLent> {
         let permit = self.free.acquire().await.map_err(|_| NotLent::Closed)?;
-        loop {
-            let Some(idle) = self.idle().as_mut().ok_or(NotLent::Closed)?.pop() else { break };
-            let mut connection = idle.connection;
-            let unused = idle.since.elapsed();
+        let here = Handle::current().id();
+        while let Some(Idle { mut opened, since, doubtful }) = self.take_idle(here)? {
+            let unused = since.elapsed();
             let works = match unused {
-                _ if unused < DOUBTFUL && !idle.doubtful => true,
-                _ if unused >= OLD => false,
-                _ => match timeout(self.patience, caught(connection.ping())).await {
+                _ if unused >= OLD || !opened.life.runs() => false,
+                _ if unused < DOUBTFUL && !doubtful && opened.runtime == here => true,
+                _ => match timeout(self.patience, caught(opened.connection.ping())).await {
                     Ok(answer) => answer.is_ok(),
                     Err(_) => {
                         // The server is gone without a word, and the others lead to the same one.
@@ -83,7 +92,7 @@ where
                 },
             };
             if works {
-                return Ok(Lent { pool: self, connection, was_used: true, _permit: permit });
+                return Ok(Lent { pool: self, opened, was_used: true, _permit: permit });
             }
         }
         let mut connection = caught(self.options.connect()).await.map_err(NotLent::Connecting)?;
@@ -91,7 +100,19 @@ where
             let setup = sqlx::raw_sql(AssertSqlSafe(Arc::clone(setup)));
             caught(connection.execute(setup)).await.map_err(NotLent::Connecting)?;
         }
-        Ok(Lent { pool: self, connection, was_used: false, _permit: permit })
+        let mut life = Background::default();
+        life.start(std::future::pending());
+        let opened = Opened { connection, runtime: here, life };
+        Ok(Lent { pool: self, opened, was_used: false, _permit: permit })
+    }
+
+    fn take_idle(&self, here: runtime::Id) -> Result<Option<Idle<D>>, NotLent> {
+        let mut idle = self.idle();
+        let idle = idle.as_mut().ok_or(NotLent::Closed)?;
+        Ok(match idle.iter().rposition(|idle| idle.opened.runtime == here) {
+            Some(ours) => Some(idle.remove(ours)),
+            None => idle.pop(),
+        })
     }
 
     /// Closes those that nobody uses: one of them was found broken.
@@ -112,14 +133,14 @@ where
         let idle = self.idle().take();
         for idle in idle.into_iter().flatten() {
             // It is gone either way.
-            let _ = caught(idle.connection.close()).await;
+            let _ = caught(idle.opened.connection.close()).await;
         }
     }
 }
 
 impl<D: Dialect> Lent<'_, D> {
     pub(super) fn connection(&mut self) -> &mut ConnectionOf<D> {
-        &mut self.connection
+        &mut self.opened.connection
     }
 
     /// Was it used before? Then the server may have closed it meanwhile.
@@ -130,7 +151,7 @@ impl<D: Dialect> Lent<'_, D> {
     /// Its request is done, and another may use it.
     pub(super) fn give_back(self) {
         if let Some(idle) = self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-            idle.push(Idle { connection: self.connection, since: Instant::now(), doubtful: false });
+            idle.push(Idle { opened: self.opened, since: Instant::now(), doubtful: false });
         }
     }
 }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::common::{claim, soon, until};
+use crate::common::{BOUND, claim, soon, until};
 use futures_util::future::join_all;
-use lock_core::{DistributedLock, Renewal};
-use lock_sql::PostgresLock;
+use lock_core::{DistributedLock, Renewal, Result, Unlocked};
+use lock_sql::{MySqlLock, PostgresLock, ServerOptions};
 use sqlx::{Connection, Executor, PgConnection};
-use test_servers::{PostgresServer, Proxy};
+use test_servers::{MariaDbServer, PostgresServer, Proxy};
+use tokio::runtime::Builder;
 
 const CONNECTIONS: usize = 8;
 
@@ -45,4 +46,34 @@ async fn a_silent_fail_over_costs_one_request() {
         failed += 1;
         assert!(failed < 2, "another dead connection was used");
     }
+}
+
+/// A runtime ends, and with it the connections that were opened on it: what another runtime of the process asks next goes
+/// over a new one, and is not unknown.
+#[tokio::test]
+async fn a_runtime_takes_its_connections_along() {
+    let (postgres, mysql) = (PostgresServer::start(), MariaDbServer::start());
+    releases_elsewhere(PostgresLock::with(one(&postgres.url()))).await;
+    releases_elsewhere(MySqlLock::with(one(&mysql.url()))).await;
+}
+
+/// With one connection at a time.
+fn one(url: &str) -> ServerOptions {
+    ServerOptions::new(url).unwrap().connections(1)
+}
+
+async fn releases_elsewhere<L: DistributedLock>(connecting: impl Future<Output = Result<L>> + Send + 'static) {
+    let taking = async {
+        let (lock, held) = (connecting.await.unwrap(), claim("x", "holder"));
+        lock.try_lock(&held).await.unwrap().unwrap();
+        // Until it sweeps no more, which has the connection in turn.
+        for _ in 0..20 {
+            lock.holder(&held.name).await.unwrap();
+        }
+        (lock, held)
+    };
+    let ending = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (lock, held) = ending.spawn(taking).await.unwrap();
+    tokio::task::spawn_blocking(move || ending.shutdown_timeout(BOUND)).await.unwrap();
+    assert_eq!(lock.unlock(&held).await.unwrap(), Unlocked::Released);
 }
