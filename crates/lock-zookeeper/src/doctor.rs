@@ -1,13 +1,16 @@
 //! Settings of the servers that void a promise.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Finding, Result};
+use futures_util::future::join_all;
+use lock_core::{Background, Finding, Result, warn_of};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::ZookeeperLock;
+use crate::options::Settings;
 use crate::session::Session;
 
 /// A lease that most would want to be possible: the default.
@@ -49,27 +52,43 @@ impl ZookeeperLock {
                 "have that program use Curator's InterProcessMutex or kazoo's Lock on this path, or another path",
             ));
         }
-        if self.settings.is_tls() {
-            return Ok(found);
-        }
-        for host in hosts {
-            match ask(host, "srvr", self.settings.timeout).await {
-                Some((answer, _)) if answer.contains("Mode: ") || answer.contains("whitelist") => {}
-                _ => found.push(finding(
-                    format!("server={host}"),
-                    "availability: it does not serve",
-                    "look at this server, and at its log",
-                )),
-            }
-            if let Some((conf, us)) = ask(host, "conf", self.settings.timeout).await {
-                found.extend(tick_finding(&conf, self.sessions.shortest));
-                if let Some((connections, _)) = ask(host, "cons", self.settings.timeout).await {
-                    found.extend(connections_finding(host, &conf, &connections, us));
-                }
-            }
-        }
+        found.extend(of_servers(&self.settings, self.sessions.shortest).await);
         Ok(found)
     }
+}
+
+/// Warns of what the servers' settings void, in the background: to ask each server would hold up connecting where one of
+/// them is down.
+pub(crate) fn warn_in_background(settings: &Arc<Settings>, shortest: Duration) -> Background {
+    let (mut warning, settings) = (Background::default(), Arc::clone(settings));
+    warning.start(async move { warn_of(&of_servers(&settings, shortest).await, &settings.servers) });
+    warning
+}
+
+/// What each server tells of itself. By TLS it tells nothing.
+async fn of_servers(settings: &Settings, shortest: Duration) -> Vec<Finding> {
+    let hosts = if settings.is_tls() { &[][..] } else { &settings.hosts };
+    let found = join_all(hosts.iter().map(|host| of_server(host, settings.timeout, shortest))).await;
+    found.into_iter().flatten().collect()
+}
+
+async fn of_server(host: &str, timeout: Duration, shortest: Duration) -> Vec<Finding> {
+    let mut found = Vec::new();
+    match ask(host, "srvr", timeout).await {
+        Some((answer, _)) if answer.contains("Mode: ") || answer.contains("whitelist") => {}
+        _ => found.push(finding(
+            format!("server={host}"),
+            "availability: it does not serve",
+            "look at this server, and at its log",
+        )),
+    }
+    if let Some((conf, us)) = ask(host, "conf", timeout).await {
+        found.extend(tick_finding(&conf, shortest));
+        if let Some((connections, _)) = ask(host, "cons", timeout).await {
+            found.extend(connections_finding(host, &conf, &connections, us));
+        }
+    }
+    found
 }
 
 fn finding(setting: String, voids: &str, advice: &str) -> Finding {

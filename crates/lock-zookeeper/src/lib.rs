@@ -44,8 +44,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::stream::{BoxStream, StreamExt, unfold};
 use lock_core::{
-    Capabilities, Claim, Clock, DistributedLock, Error, Finding, Grant, Holder, Instant, ListQuery, LockName,
-    LockStatus, Notice, OwnerId, Page, Renewal, Result, Scope, StoreToken, Unlocked,
+    Background, Capabilities, Claim, Clock, DistributedLock, Error, Finding, Grant, Holder, Instant, ListQuery,
+    LockName, LockStatus, Notice, OwnerId, Page, Renewal, Result, Scope, StoreToken, Unlocked,
 };
 use tokio::sync::broadcast::error::RecvError;
 use zookeeper_client::Error as ZkError;
@@ -65,6 +65,7 @@ use sessions::Sessions;
 pub struct ZookeeperLock {
     settings: Arc<Settings>,
     sessions: Arc<Sessions>,
+    _warning: Arc<Background>,
 }
 
 impl fmt::Debug for ZookeeperLock {

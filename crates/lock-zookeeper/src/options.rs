@@ -14,6 +14,7 @@ use lock_core::{
 use zookeeper_client::{Acls, Client, Connector, Error as ZkError};
 
 use crate::ZookeeperLock;
+use crate::doctor::warn_in_background;
 use crate::error::{no_chroot, no_session};
 use crate::keys::Keys;
 use crate::sessions::Sessions;
@@ -267,7 +268,8 @@ impl ZookeeperOptions {
                 return Err(no_chroot(&self.chroot));
             }
         }
-        Ok(ZookeeperLock { settings, sessions: Arc::new(sessions) })
+        let warning = Arc::new(warn_in_background(&settings, sessions.shortest));
+        Ok(ZookeeperLock { settings, sessions: Arc::new(sessions), _warning: warning })
     }
 }
 

@@ -99,11 +99,12 @@ oarlock is stopped, or suspended from the terminal, for longer than the lease, t
 the next holder: where that must not be, use --grace 0 or check the fencing token. What the command leaves running in \
 the background when it ends is not waited for.";
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct RunArgs {
     /// The lock's name
     pub(crate) name: String,
-    /// Wait so long at most, such as 30s or 5m. Without it: without end. Connecting counts, and has at least a second
+    /// Wait so long at most, such as 30s or 5m; connecting counts, and has at least a second. Without it as long as the
+    /// configuration says, or without end
     #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, conflicts_with = "try_lock")]
     pub(crate) wait: Option<Duration>,
     /// Do not wait at all. Connecting may take a second

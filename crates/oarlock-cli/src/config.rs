@@ -11,7 +11,7 @@ use crate::output;
 
 /// Prints what makes the store's tables, and asks no store.
 pub(crate) fn schema(settings: &Settings, url: Option<&str>) -> Result<u8, Failure> {
-    let mut config = chosen(settings, None)?;
+    let mut config = choose(settings, None)?;
     if let Some(url) = url {
         config = config.overlay(Config::from_url(url).map_err(|error| Failure::config(&error))?);
     }
@@ -19,9 +19,8 @@ pub(crate) fn schema(settings: &Settings, url: Option<&str>) -> Result<u8, Failu
     Ok(0)
 }
 
-/// Connects. `label` names the holder where no configuration does.
-pub(crate) async fn connect(settings: &Settings, label: Option<String>) -> Result<Locks, Failure> {
-    let config = chosen(settings, label)?;
+/// Connects to what was chosen.
+pub(crate) async fn connect(settings: &Settings, config: Config) -> Result<Locks, Failure> {
     let locks = oarlock::connect_with(config).await.map_err(|error| Failure::config(&error))?;
     if locks.capabilities().scope == Scope::Process {
         // Each run of this program is a process of its own: nothing would be locked.
@@ -34,7 +33,8 @@ pub(crate) async fn connect(settings: &Settings, label: Option<String>) -> Resul
     Ok(locks)
 }
 
-fn chosen(settings: &Settings, label: Option<String>) -> Result<Config, Failure> {
+/// `label` names the holder where no configuration does.
+pub(crate) fn choose(settings: &Settings, label: Option<String>) -> Result<Config, Failure> {
     let mut config = Config::from_url(oarlock::DEFAULT_URL).map_err(|error| Failure::config(&error))?;
     let mut origin = "the embedded default".to_owned();
     for (layer, source) in layers(settings, label)? {

@@ -19,7 +19,7 @@ use std::env;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use args::{Cli, Command, GUARD, Part, Settings, WORKER};
+use args::{Cli, Command, GUARD, Part, RunArgs, Settings, WORKER};
 use clap::Parser;
 use exit::Failure;
 use oarlock::Locks;
@@ -91,9 +91,11 @@ async fn dispatch(cli: Cli) -> Result<u8, Failure> {
     match &cli.command {
         Command::Run(args) => {
             let started = Instant::now();
-            let connecting = config::connect(settings, args.label());
-            let connecting = in_time(args.connects_within(), connecting);
-            on_locks(settings, connecting, async |locks| run::run(args, locks, started).await).await
+            output::trace(settings.verbose);
+            let config = config::choose(settings, args.label())?;
+            let args = RunArgs { wait: args.wait.or(config.longest_wait()), ..args.clone() };
+            let connecting = in_time(args.connects_within(), config::connect(settings, config));
+            on_locks(connecting, async |locks| run::run(&args, locks, started).await).await
         }
         Command::Inspect(args) => looking(settings, async |locks| show::inspect(args, locks).await).await,
         Command::List(args) => looking(settings, async |locks| show::list(args, locks).await).await,
@@ -117,7 +119,9 @@ async fn dispatch(cli: Cli) -> Result<u8, Failure> {
 
 /// Connects for a command that is not `run`.
 async fn looking(settings: &Settings, work: impl AsyncFnOnce(&Locks) -> Result<u8, Failure>) -> Result<u8, Failure> {
-    on_locks(settings, config::connect(settings, None), work).await
+    output::trace(settings.verbose);
+    let config = config::choose(settings, None)?;
+    on_locks(config::connect(settings, config), work).await
 }
 
 /// Ends connecting when this time is over.
@@ -131,7 +135,7 @@ async fn in_time(
         Err(_) => {
             let within = humantime::format_duration(within);
             let message =
-                format!("the store was not reached within {within}; look whether it runs, or allow more by --wait");
+                format!("the store was not reached within {within}; look whether it runs, or allow a longer wait");
             Err(Failure::new(exit::UNAVAILABLE, message))
         }
     }
@@ -139,11 +143,9 @@ async fn in_time(
 
 /// Works with what is connected to, and gives back whatever the work left taken.
 async fn on_locks(
-    settings: &Settings,
     connecting: impl Future<Output = Result<Locks, Failure>>,
     work: impl AsyncFnOnce(&Locks) -> Result<u8, Failure>,
 ) -> Result<u8, Failure> {
-    output::trace(settings.verbose);
     let locks = connecting.await?;
     let result = work(&locks).await;
     for name in locks.shutdown(SHUTDOWN).await.unreleased {

@@ -177,6 +177,11 @@ impl Config {
         self.url.as_ref()
     }
 
+    /// The wait, if one is set that has an end: for a program that bounds its connecting, too.
+    pub fn longest_wait(&self) -> Option<Duration> {
+        self.wait.flatten()
+    }
+
     /// The lease, see [`LocksBuilder::lease`](crate::LocksBuilder::lease).
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {

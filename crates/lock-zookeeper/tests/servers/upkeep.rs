@@ -1,7 +1,8 @@
 //! What is done beside all requests: sessions that are shared and end, nodes that nobody holds, watch events that are
 //! lost.
 
-use std::sync::Arc;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::{LONG, soon, until};
@@ -10,6 +11,7 @@ use crate::raw::{PERSISTENT, is_watched, raw};
 use lock_core::{Claim, DistributedLock, LockName, Locks, OwnerId, Unlocked};
 use lock_zookeeper::ZookeeperLock;
 use test_servers::ZookeeperServers;
+use tracing::Level;
 use zookeeper_client::{Acl, AuthId, Client, Permission};
 
 /// Short enough to wait for its end.
@@ -124,6 +126,34 @@ async fn a_lost_event_hides_no_loss_for_long() {
     raw.delete(&held, None).await.unwrap();
     soon("the loss", guard.lost()).await;
     assert!(events.lost() > 0);
+}
+
+/// Who connects to servers whose settings void a promise is warned, and does not wait for that.
+#[tokio::test]
+async fn unsafe_settings_are_warned_of_on_connecting() {
+    let servers = ZookeeperServers::start_with(1, &["tickTime=2000", "minSessionTimeout=1000"]);
+    let log = Log::default();
+    let writer = log.clone();
+    let _logging = tracing::subscriber::set_default(
+        tracing_subscriber::fmt().with_max_level(Level::WARN).with_writer(move || writer.clone()).finish(),
+    );
+    let _lock = ZookeeperLock::connect(&servers.url(), "oarlock").await.unwrap();
+    until("the warning", async || String::from_utf8_lossy(&log.0.lock().unwrap()).contains("tickTime=2000")).await;
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// What keeps a host from its locks is found before it does: connections that are nearly all, and nodes of another kind

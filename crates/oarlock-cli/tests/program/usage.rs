@@ -73,10 +73,11 @@ fn a_wait_bounds_connecting_too() {
     let stopped = TcpListener::bind("127.0.0.1:0").unwrap();
     let stopped = stopped.local_addr().unwrap();
     for url in ["zookeeper://127.0.0.1:1".to_owned(), format!("redis://{stopped}?timeout=30s")] {
-        for wait in [&["--wait", "1s"][..], &["--wait", "0"], &["--try"]] {
+        // The last is what the configuration says.
+        for wait in [&["--wait", "1s"][..], &["--wait", "0"], &["--try"], &[]] {
             let begun = Instant::now();
             let run = [&["--url", &url, "run", "x", "-E", "9"], wait, &["--", "true"]].concat();
-            let output = place.bare(&run).output().unwrap();
+            let output = place.bare(&run).env("OARLOCK_WAIT", "1s").output().unwrap();
             assert_eq!(code(output.status), 69, "{url} {wait:?}: {output:?}");
             assert!(told(&output).contains("was not reached within 1s"), "{url} {wait:?}: {output:?}");
             assert!(begun.elapsed() < Duration::from_secs(4), "{url} {wait:?}: {:?}", begun.elapsed());
