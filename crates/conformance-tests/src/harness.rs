@@ -71,7 +71,8 @@ pub enum Fault {
     ReleaseAnswers,
     /// Every connection breaks, and there is no other until [`Fault::ReleaseRequests`].
     CutOff,
-    /// Somebody removes whatever the store keeps of this lock, with the store's own tools and without waking anybody.
+    /// Somebody removes what the store keeps of this lock's holder, with the store's own tools and without waking anybody.
+    /// Whoever waits stays in line.
     DeleteHold(LockName),
     /// The store's server dies without warning and is started again, with what it keeps; it answers when this is done.
     /// Asked of [stores that are alone](Harness::store_alone).

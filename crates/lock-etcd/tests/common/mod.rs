@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use async_trait::async_trait;
 use conformance_tests::{Fault, Harness, NotOffered, Store};
-use etcd_client::{Client, DeleteOptions, GetOptions, SortOrder, SortTarget};
+use etcd_client::{Client, GetOptions, KeyValue, SortOrder, SortTarget};
 use lock_core::{DistributedLock, LockName, Registry};
 use lock_etcd::{EtcdFactory, EtcdLock};
 use test_servers::{EtcdCluster, Proxy};
@@ -80,6 +80,13 @@ impl EtcdStore {
         format!("{}/{}/", self.prefix, name.as_str().replace('%', "%25").replace('/', "%2F"))
     }
 
+    /// The key of whoever holds the lock.
+    async fn first(&self, name: &LockName) -> Option<KeyValue> {
+        let first = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend).with_limit(1);
+        let mut found = self.raw().await.get(self.line(name), Some(first)).await.unwrap();
+        found.take_kvs().pop()
+    }
+
     /// Does this to the cluster, if it is alone.
     fn harm(&self, how: impl FnOnce(&mut EtcdCluster)) -> Result<(), NotOffered> {
         tokio::task::block_in_place(|| self.cluster.lock().unwrap().as_mut().map(how).ok_or(NotOffered))
@@ -102,9 +109,8 @@ impl Store for EtcdStore {
     }
 
     async fn raw_holder(&self, name: &LockName) -> Option<String> {
-        let first = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend).with_limit(1);
-        let found = self.raw().await.get(self.line(name), Some(first)).await.unwrap();
-        found.kvs().first().map(|key| key.value_str().unwrap().to_owned())
+        let first = self.first(name).await;
+        first.map(|key| key.value_str().unwrap().to_owned())
     }
 
     async fn inject(&self, fault: Fault) -> Result<(), NotOffered> {
@@ -115,8 +121,9 @@ impl Store for EtcdStore {
             Fault::CutOff => self.proxies.iter().for_each(Proxy::cut),
             Fault::ReleaseRequests | Fault::ReleaseAnswers => self.proxies.iter().for_each(Proxy::forward),
             Fault::DeleteHold(name) => {
-                let all = DeleteOptions::new().with_prefix();
-                self.raw().await.delete(self.line(&name), Some(all)).await.unwrap();
+                if let Some(first) = self.first(&name).await {
+                    self.raw().await.delete(first.key(), None).await.unwrap();
+                }
             }
             Fault::Restart => {
                 self.harm(|cluster| (0..self.members.len()).for_each(|member| cluster.restart(member)))?
