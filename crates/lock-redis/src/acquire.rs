@@ -87,9 +87,9 @@ impl RedisLock {
                 News::Granted { at_us, .. } if at_us < now as i64 => {}
                 News::Granted { token, at_us, arrived } => {
                     let entered = InLine { sent, store_us: now as i64 };
-                    let in_line = self.client.times.before(keys.slot, at_us, entered);
+                    let last = self.client.times.last(keys.slot, &entered);
                     let lease = claim.lease.min(ENDLESS);
-                    let since = in_line.valid_until(at_us, arrived, Duration::ZERO);
+                    let since = entered.valid_until_by(last, at_us, arrived, Duration::ZERO);
                     let grant = Grant::new(StoreToken::new(token)?, since + lease);
                     self.will_write(Unwritten::new(claim, &keys, &grant, since));
                     return Ok(grant);

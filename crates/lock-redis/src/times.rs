@@ -2,41 +2,34 @@
 //!
 //! A message has the server's time alone. An answer has both: when its request was sent by our clock, and what time it
 //! then was for the server. Two clocks drift apart, so that an answer of an hour ago is off by what they drifted in that
-//! hour. While somebody waits, each look brings a new answer, and a grant is timed by the last one before it.
+//! hour. While somebody waits, each look brings a new answer, and a grant is timed by the last one.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lock_core::InLine;
 
-/// The last answers, in a cluster of each slot.
+/// The last answer, in a cluster of each slot.
 #[derive(Debug, Default)]
-pub(crate) struct Times(Mutex<HashMap<Option<u16>, Last>>);
-
-/// The last one, and the one before: a grant may be older than the look that was on its way with its message.
-type Last = [Option<InLine>; 2];
+pub(crate) struct Times(Mutex<HashMap<Option<u16>, InLine>>);
 
 impl Times {
-    fn last(&self) -> MutexGuard<'_, HashMap<Option<u16>, Last>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<Option<u16>, InLine>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn told(&self, slot: Option<u16>, answer: InLine) {
-        let mut all = self.last();
-        let [last, before] = all.entry(slot).or_default();
-        *before = last.replace(answer);
+        self.all().insert(slot, answer);
     }
 
-    /// The last answer before a grant of this time; at the earliest the one that put its owner into the line.
-    pub(crate) fn before(&self, slot: Option<u16>, granted_us: i64, entered: InLine) -> InLine {
-        let last = self.last().get(&slot).copied().unwrap_or_default();
-        let fits = |told: &InLine| told.sent >= entered.sent && told.store_us <= granted_us;
-        last.into_iter().flatten().find(fits).unwrap_or(entered)
+    /// The last answer, if it was asked for after the one that put a waiter into the line.
+    pub(crate) fn last(&self, slot: Option<u16>, entered: &InLine) -> Option<InLine> {
+        self.all().get(&slot).copied().filter(|last| last.sent >= entered.sent)
     }
 
     /// The server may be another, with another clock; or nobody waits any more.
     pub(crate) fn forget(&self) {
-        self.last().clear();
+        self.all().clear();
     }
 }
 
@@ -53,17 +46,16 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_timed_by_the_last_answer_before_it() {
+    fn a_grant_is_timed_by_the_last_answer() {
         let times = Times::default();
-        let by = |granted: i64| times.before(None, granted * 1_000_000, told(10)).store_us / 1_000_000;
-        assert_eq!(by(15), 10);
-        [20, 30, 40].into_iter().for_each(|seconds| times.told(None, told(seconds)));
-        assert_eq!([45, 35, 25].map(by), [40, 30, 10]);
+        let last = || times.last(None, &told(10)).map(|last| last.store_us / 1_000_000);
+        assert_eq!(last(), None);
+        [20, 30].into_iter().for_each(|seconds| times.told(None, told(seconds)));
         times.told(Some(1), told(44));
-        assert_eq!(by(45), 40);
+        assert_eq!(last(), Some(30));
         // Who entered the line since then knows better.
-        assert_eq!(times.before(None, 60_000_000, told(50)).store_us, 50_000_000);
+        assert!(times.last(None, &told(50)).is_none());
         times.forget();
-        assert_eq!(by(45), 10);
+        assert_eq!(last(), None);
     }
 }
