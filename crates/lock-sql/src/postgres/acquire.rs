@@ -1,12 +1,45 @@
 //! How a lock is taken, at once or in line.
 
-use lock_core::{Claim, Error, ErrorKind, Grant, InLine, News, Result, StoreToken};
+use std::collections::HashMap;
+use std::sync::Arc;
 
-use super::statements::the_row;
+use futures_util::FutureExt;
+use lock_core::{Claim, Error, ErrorKind, Grant, InLine, Instant, News, Result, StoreToken};
+
+use super::batch::{Batches, Sent, UnderWay};
+use super::error::Postgres;
+use super::statements::{Statements, the_row};
 use super::waiters::{TURNS, keep_watching};
 use super::{PostgresLock, arguments};
 use crate::keys::{duration, micros};
-use crate::server::{Again, Read};
+use crate::server::{Again, Read, Server};
+
+/// Requests for locks that nobody may have.
+pub(super) type Takes = Batches<Take, Result<Told>>;
+
+/// One of them.
+pub(super) struct Take {
+    key: String,
+    owner: String,
+    lease: i64,
+}
+
+/// What it was answered.
+#[derive(Clone)]
+pub(super) struct Told {
+    sent: Instant,
+    /// The token, if it was granted.
+    token: Option<i64>,
+    /// It may land once more.
+    twice: bool,
+}
+
+/// What the request was answered that was sent with others.
+enum Taken {
+    Granted(Grant),
+    /// It was not sent, or found the lock neither free nor held.
+    Alone(Option<UnderWay>),
+}
 
 /// What an attempt was answered.
 enum Acquired {
@@ -67,6 +100,10 @@ impl PostgresLock {
     async fn acquire(&self, claim: &Claim, key: &str, place: Option<(i64, u64)>) -> Result<Acquired> {
         self.sweep_if_due();
         let lease_us = micros(claim.lease);
+        let _alone = match self.take_with_others(claim, key, lease_us).await? {
+            Taken::Granted(grant) => return Ok(Acquired::Granted(grant)),
+            Taken::Alone(alone) => alone,
+        };
         let (client, place) = (place.map(|place| place.0), place.map_or(0, |place| place.1 as i64));
         let arguments = arguments!(key, claim.owner.as_str(), lease_us, client, place);
         let on_its_way = self.unsettled.send(&claim.owner);
@@ -87,5 +124,63 @@ impl PostgresLock {
                 "this owner has given up; each acquisition needs an owner of its own",
             )),
         }
+    }
+
+    /// Takes the lock with other requests of this client, if there are many of them and if it is free.
+    async fn take_with_others(&self, claim: &Claim, key: &str, lease: i64) -> Result<Taken> {
+        let on_its_way = self.unsettled.send(&claim.owner);
+        let request = || Take { key: key.to_owned(), owner: claim.owner.as_str().to_owned(), lease };
+        match self.takes.send(request).await {
+            Sent::Alone(alone) => {
+                on_its_way.settle();
+                Ok(Taken::Alone(Some(alone)))
+            }
+            Sent::WithOthers(Ok(Told { sent, token, twice })) => {
+                if !twice {
+                    on_its_way.settle();
+                }
+                let Some(token) = token else { return Ok(Taken::Alone(None)) };
+                Ok(Taken::Granted(Grant::new(StoreToken::new(token as u64)?, sent + duration(lease))))
+            }
+            Sent::WithOthers(Err(error)) => {
+                if error.is_refused() {
+                    on_its_way.settle();
+                }
+                // What is wrong with one of them is not the others' fault.
+                if error.kind() == ErrorKind::Refused { Ok(Taken::Alone(None)) } else { Err(error) }
+            }
+            // Asked again, it finds what it was given.
+            Sent::Unanswered => Ok(Taken::Alone(None)),
+        }
+    }
+}
+
+/// What sends several such requests.
+pub(super) fn takes(server: &Arc<Server<Postgres>>, statements: &Arc<Statements>, most: usize) -> Arc<Takes> {
+    let (server, statements) = (Arc::clone(server), Arc::clone(statements));
+    let patience = server.timeout / 20;
+    Batches::new(
+        most,
+        patience,
+        Box::new(move |takes| take_all(Arc::clone(&server), Arc::clone(&statements), takes).boxed()),
+    )
+}
+
+async fn take_all(server: Arc<Server<Postgres>>, statements: Arc<Statements>, takes: Vec<Take>) -> Vec<Result<Told>> {
+    let keys: Vec<_> = takes.iter().map(|take| take.key.as_str()).collect();
+    let owners: Vec<_> = takes.iter().map(|take| take.owner.as_str()).collect();
+    let leases: Vec<_> = takes.iter().map(|take| take.lease).collect();
+    let asked = async {
+        let answer = server.run(&statements.acquire_free, arguments!(keys, owners, leases), Again::Yes).await?;
+        let tokens = answer.rows.iter().map(|row| Ok((row.read("who")?, row.read("given")?)));
+        let tokens: HashMap<String, i64> = tokens.collect::<Result<_>>()?;
+        Ok((answer.sent, answer.twice, tokens))
+    };
+    match asked.await {
+        Ok((sent, twice, tokens)) => {
+            let told = |take: &Take| Ok(Told { sent, token: tokens.get(&take.owner).copied(), twice });
+            takes.iter().map(told).collect()
+        }
+        Err(error) => vec![Err(error); takes.len()],
     }
 }

@@ -6,7 +6,9 @@ use async_trait::async_trait;
 use lock_core::{BackendFactory, DistributedLock, Error, ErrorKind, Result, Target, warn_of};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
+use super::acquire::takes;
 use super::error::Postgres;
+use super::release::releases;
 use super::statements::{SCHEMA, Statements, VERSION, the_row};
 use super::{PostgresLock, arguments};
 use crate::server::{Again, Read, Server, ServerOptions, Statement, TlsMode, fit};
@@ -110,8 +112,13 @@ impl PostgresLock {
         // of its user, or because somebody makes some.
         let found = Self::find(&options.server(None), &statements).await?;
         let schema = options.reached.table.schema().map_or(found.schema, str::to_owned);
+        let (server, statements) = (Arc::new(options.server(Some(&schema))), Arc::new(statements));
+        // So that half of the connections are left for what is sent with others, and for renewals.
+        let most = (options.reached.connections / 2).max(1);
         let lock = Self {
-            statements: Arc::new(statements),
+            takes: takes(&server, &statements, most),
+            releases: releases(&server, &statements, most),
+            statements,
             prefix,
             unsettled: Arc::default(),
             waiters: Arc::default(),
@@ -119,7 +126,7 @@ impl PostgresLock {
             sweeper: Arc::default(),
             listens: (!options.pooler).then(|| options.connecting(Some(&schema))),
             timeout: options.reached.timeout,
-            server: Arc::new(options.server(Some(&schema))),
+            server,
             schema_is_chosen: options.reached.table.schema().is_some(),
             schema,
         };

@@ -2,6 +2,7 @@
 
 mod acquire;
 mod arguments;
+mod batch;
 mod doctor;
 mod error;
 mod factory;
@@ -27,9 +28,11 @@ use sqlx::postgres::PgConnectOptions;
 use crate::keys::Prefix;
 use crate::server::{Again, Server, ServerOptions, Unsettled};
 use crate::sweep::Sweeper;
+use acquire::Takes;
 use arguments::arguments;
 use error::Postgres;
 pub use factory::PostgresFactory;
+use release::Releases;
 use statements::Statements;
 
 /// Locks in a PostgreSQL database.
@@ -43,6 +46,8 @@ pub struct PostgresLock {
     statements: Arc<Statements>,
     prefix: Prefix,
     unsettled: Arc<Unsettled>,
+    takes: Arc<Takes>,
+    releases: Arc<Releases>,
     waiters: Arc<Waiters<String>>,
     /// This client as the database knows it; 0 if it does not.
     client: Arc<AtomicI64>,

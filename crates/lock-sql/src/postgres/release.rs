@@ -1,10 +1,25 @@
 //! How a lock is given back.
 
-use lock_core::{Claim, LockName, OwnerId, Result, Unlocked};
+use std::collections::HashMap;
+use std::sync::Arc;
 
-use super::statements::the_row;
+use futures_util::FutureExt;
+use lock_core::{Claim, Error, ErrorKind, LockName, OwnerId, Result, Unlocked};
+
+use super::batch::{Batches, Sent};
+use super::error::Postgres;
+use super::statements::{Statements, the_row};
 use super::{PostgresLock, arguments};
-use crate::server::{Again, Read};
+use crate::server::{Again, Read, Server};
+
+/// Releases of locks for which nobody may wait. Each is answered whether the lease still ran; nothing: it was not done.
+pub(super) type Releases = Batches<Release, Result<Option<bool>>>;
+
+/// One of them.
+pub(super) struct Release {
+    key: String,
+    owner: String,
+}
 
 impl PostgresLock {
     pub(super) async fn give_back(&self, claim: &Claim) -> Result<Unlocked> {
@@ -16,11 +31,61 @@ impl PostgresLock {
 
     /// Ends the hold of this owner, or its waiting. None: it holds nothing.
     pub(super) async fn release(&self, name: &LockName, owner: &OwnerId, gives_up: bool) -> Result<Option<Unlocked>> {
-        let alone = self.listens.is_some();
-        let arguments = arguments!(self.prefix.key(name), owner.as_str(), gives_up, alone);
+        let (key, alone) = (self.prefix.key(name), self.listens.is_some());
+        let mut _under_way = None;
+        if !gives_up {
+            let request = || Release { key: key.clone(), owner: owner.as_str().to_owned() };
+            match self.releases.send(request).await {
+                Sent::Alone(alone) => _under_way = Some(alone),
+                Sent::WithOthers(Ok(Some(in_time))) => return Ok(Some(unlocked(in_time))),
+                // Somebody waits, or it is not held; or it is the fault of another.
+                Sent::WithOthers(Ok(None)) => {}
+                Sent::WithOthers(Err(error)) if error.kind() == ErrorKind::Refused => {}
+                Sent::WithOthers(Err(error)) => return Err(error),
+                Sent::Unanswered => {
+                    return Err(Error::new(ErrorKind::Unknown, "the runtime that sent it with others has ended"));
+                }
+            }
+        }
+        let arguments = arguments!(key, owner.as_str(), gives_up, alone);
         // Sent again, it would say that the lock was not held.
         let answer = self.server.run(&self.statements.release, arguments, Again::No).await?;
         let in_time: Option<bool> = the_row(&answer)?.read(0)?;
-        Ok(in_time.map(|in_time| if in_time { Unlocked::Released } else { Unlocked::NotHeld }))
+        Ok(in_time.map(unlocked))
+    }
+}
+
+/// Did the lease still run?
+fn unlocked(in_time: bool) -> Unlocked {
+    if in_time { Unlocked::Released } else { Unlocked::NotHeld }
+}
+
+/// What sends several releases.
+pub(super) fn releases(server: &Arc<Server<Postgres>>, statements: &Arc<Statements>, most: usize) -> Arc<Releases> {
+    let (server, statements) = (Arc::clone(server), Arc::clone(statements));
+    let patience = server.timeout / 20;
+    Batches::new(
+        most,
+        patience,
+        Box::new(move |some| release_all(Arc::clone(&server), Arc::clone(&statements), some).boxed()),
+    )
+}
+
+async fn release_all(
+    server: Arc<Server<Postgres>>,
+    statements: Arc<Statements>,
+    releases: Vec<Release>,
+) -> Vec<Result<Option<bool>>> {
+    let keys: Vec<_> = releases.iter().map(|release| release.key.as_str()).collect();
+    let owners: Vec<_> = releases.iter().map(|release| release.owner.as_str()).collect();
+    let asked = async {
+        // Sent again, it would say that they were not held.
+        let answer = server.run(&statements.release_unwaited, arguments!(keys, owners), Again::No).await?;
+        let released = answer.rows.iter().map(|row| Ok((row.read("who")?, row.read("in_time")?)));
+        released.collect::<Result<HashMap<String, bool>>>()
+    };
+    match asked.await {
+        Ok(released) => releases.iter().map(|release| Ok(released.get(&release.owner).copied())).collect(),
+        Err(error) => vec![Err(error); releases.len()],
     }
 }

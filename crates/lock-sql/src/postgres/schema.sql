@@ -1,4 +1,4 @@
--- The tables and functions of Oarlock's locks, version 3. All times are microseconds since 1970 by the database's clock.
+-- The tables and functions of Oarlock's locks, version 4. All times are microseconds since 1970 by the database's clock.
 -- Whoever uses the locks needs SELECT, INSERT, UPDATE and DELETE on the tables.
 --
 -- Whoever changes a lock has its row first, until the transaction's end, in one of two ways.
@@ -15,7 +15,7 @@ SELECT pg_advisory_xact_lock(hashtextextended('{t}', 1));
 
 -- Of each table that is swept: when that was, and behind which key it goes on.
 CREATE TABLE IF NOT EXISTS {t}_meta (key text PRIMARY KEY, value bigint NOT NULL, place text NOT NULL DEFAULT '');
-INSERT INTO {t}_meta VALUES ('version', 3), ('floor', 0), ('lock', 0), ('waiter', 0), ('client', 0), ('gone', 0)
+INSERT INTO {t}_meta VALUES ('version', 4), ('floor', 0), ('lock', 0), ('waiter', 0), ('client', 0), ('gone', 0)
     ON CONFLICT DO NOTHING;
 
 -- A lock's row stays when it is released, so that its token goes on. `waited_for`: somebody may be in line.
@@ -197,6 +197,32 @@ BEGIN
     END IF;
     given := {t}_give(key, who, lease, now_us);
     RETURN ARRAY[given, lease, now_us, given];
+END $$;
+
+-- Takes those of these locks that are free and that nobody waits for, and answers who has one now, with its token. What another
+-- is at is left out, so that two of these calls never wait for each other.
+CREATE OR REPLACE FUNCTION {t}_acquire_free(keys text[], whos text[], leases bigint[])
+    RETURNS TABLE (who text, given bigint) LANGUAGE plpgsql AS $$
+DECLARE
+    now_us bigint := {t}_now();
+    dropped text[];
+BEGIN
+    WITH free AS MATERIALIZED (
+        SELECT name FROM {t}_lock WHERE name = ANY (keys) AND owner IS NULL AND NOT waited_for FOR NO KEY UPDATE SKIP LOCKED
+    ), taken AS (
+        UPDATE {t}_lock AS l SET owner = j.owner, token = greatest(l.token + 1, now_us), lease_us = j.lease, since_us = now_us,
+            expires_us = now_us + j.lease
+            FROM free, unnest(keys, whos, leases) AS j(name, owner, lease)
+            WHERE free.name = j.name AND l.name = j.name AND l.owner IS NULL AND NOT l.waited_for
+            RETURNING l.owner, l.token
+    ) SELECT array_agg(t.owner), array_agg(t.token) INTO whos, leases FROM taken AS t;
+    -- Only now, as in `acquire`: whoever gives up had the row before, or finds it taken.
+    SELECT array_agg(g.owner) INTO dropped FROM {t}_gone AS g WHERE g.owner = ANY (whos);
+    IF dropped IS NOT NULL THEN
+        UPDATE {t}_lock SET owner = NULL WHERE name = ANY (keys) AND owner = ANY (dropped);
+    END IF;
+    RETURN QUERY SELECT t.owner, t.token FROM unnest(whos, leases) AS t(owner, token)
+        WHERE dropped IS NULL OR t.owner <> ALL (dropped);
 END $$;
 
 -- Releases the lock, or leaves the line. Answers whether its lease still ran; null: the owner did not hold it.

@@ -9,7 +9,7 @@ use crate::server::{Answer, Statement, Table};
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
 
 /// The version of the tables, in `meta`.
-pub(super) const VERSION: i64 = 3;
+pub(super) const VERSION: i64 = 4;
 
 /// How many rows of a table are looked at by one sweep.
 pub(super) const SWEPT_AT_ONCE: u64 = 500;
@@ -49,6 +49,11 @@ pub(super) struct Statements {
     pub(super) probe: Statement,
     /// $1 key, $2 owner, $3 lease, $4 client or null, $5 place: see the function.
     pub(super) acquire: Statement,
+    /// $1 keys, $2 owners, $3 leases: see the function.
+    pub(super) acquire_free: Statement,
+    /// $1 keys, $2 owners. Releases those locks that these owners hold and that nobody waits for; answers whose, and whether
+    /// their leases still ran. What another is at is left out, as it is in `acquire_free`.
+    pub(super) release_unwaited: Statement,
     /// $1 key, $2 owner, $3 whether the owner gives up, $4 whether this is a transaction of its own: see the procedure.
     pub(super) release: Statement,
     /// $1 keys, $2 owners, $3 leases. Answers the owners that still held theirs, which are prolonged.
@@ -98,6 +103,14 @@ impl Statements {
                     (SELECT count(*) FROM (SELECT owner, at_us FROM {t}_gone LIMIT 1) AS g)",
             ),
             acquire: fill("SELECT {t}_acquire($1, $2, $3, $4, $5)"),
+            acquire_free: fill("SELECT who, given FROM {t}_acquire_free($1, $2, $3)"),
+            release_unwaited: fill(
+                "WITH own AS MATERIALIZED (SELECT name FROM {t}_lock WHERE name = ANY ($1) AND NOT waited_for
+                    FOR NO KEY UPDATE SKIP LOCKED)
+                UPDATE {t}_lock AS l SET owner = NULL FROM own, unnest($1::text[], $2::text[]) AS j(name, owner)
+                WHERE own.name = j.name AND l.name = j.name AND l.owner = j.owner AND NOT l.waited_for
+                RETURNING j.owner AS who, l.expires_us > {t}_now() AS in_time",
+            ),
             release: fill("CALL {t}_release($1, $2, $3, $4, NULL)"),
             renew: fill(
                 "UPDATE {t}_lock AS l SET lease_us = j.lease, expires_us = {t}_now() + j.lease

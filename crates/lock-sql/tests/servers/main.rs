@@ -15,3 +15,4 @@ mod sent_twice;
 mod setups_mysql;
 mod setups_postgres;
 mod tls;
+mod together;
