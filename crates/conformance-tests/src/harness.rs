@@ -50,6 +50,11 @@ pub trait Store: Send + Sync + 'static {
     /// The whole owner id that the store keeps for this lock, read by other means than the backend under test.
     async fn raw_holder(&self, name: &LockName) -> Option<String>;
 
+    /// How many connections were made so far to each server of the store, if they can be swallowed one by one.
+    fn connections(&self) -> Vec<u64> {
+        Vec::new()
+    }
+
     /// Does this to the store, and answers [`NotOffered`] if it has no way to: then the cases that need it have to be
     /// [declared](Harness::declared).
     async fn inject(&self, fault: Fault) -> Result<(), NotOffered>;
@@ -69,6 +74,9 @@ pub enum Fault {
     HoldAnswers,
     /// The answers that wait go on, in their order, and later ones do not wait.
     ReleaseAnswers,
+    /// A connection to this server, with this number, swallows whatever is sent over it, either way, and neither side is
+    /// told; others work. Both are counted from 0, as by [`Store::connections`]. Undone by [`Fault::ReleaseRequests`].
+    Swallow(usize, u64),
     /// Every connection breaks, and there is no other until [`Fault::ReleaseRequests`].
     CutOff,
     /// Somebody removes what the store keeps of this lock's holder, with the store's own tools and without waking anybody.

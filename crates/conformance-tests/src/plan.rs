@@ -31,6 +31,8 @@ pub enum Blow {
     HoldRequests,
     /// The same for answers alone.
     HoldAnswers,
+    /// One connection swallows what is sent over it, either way, and neither side is told; others work.
+    Swallow,
     /// Everything takes longer.
     Delay,
     /// Requests take longer.
@@ -53,6 +55,9 @@ pub enum Blow {
     Compact,
 }
 
+/// One of so many is swallowed.
+const LAST: u64 = 4;
+
 /// Who can be struck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
@@ -62,7 +67,7 @@ enum Victim {
 }
 
 /// Each with its name, who is struck, and for how many leases it lasts.
-const BLOWS: [(Blow, &str, Victim, Range<f64>); 18] = [
+const BLOWS: [(Blow, &str, Victim, Range<f64>); 19] = [
     (Blow::Stop, "stop", Victim::Worker, 1.2..2.5),
     (Blow::Kill, "kill", Victim::Worker, 0.0..0.0),
     (Blow::Cut, "cut", Victim::Network, 0.2..2.5),
@@ -71,6 +76,7 @@ const BLOWS: [(Blow, &str, Victim, Range<f64>); 18] = [
     (Blow::Hold, "hold", Victim::Network, 0.2..2.5),
     (Blow::HoldRequests, "hold-requests", Victim::Network, 0.2..2.5),
     (Blow::HoldAnswers, "hold-answers", Victim::Network, 0.2..2.5),
+    (Blow::Swallow, "swallow", Victim::Network, 1.0..6.0),
     (Blow::Delay, "delay", Victim::Network, 1.0..3.0),
     (Blow::DelayRequests, "delay-requests", Victim::Network, 1.0..3.0),
     (Blow::DelayAnswers, "delay-answers", Victim::Network, 1.0..3.0),
@@ -111,6 +117,11 @@ impl Blow {
             Self::Cut | Self::Hold => proxy.hold(),
             Self::CutRequests | Self::HoldRequests => proxy.hold_c2s(),
             Self::CutAnswers | Self::HoldAnswers => proxy.hold_s2c(),
+            // One of the last, by chance: a client may have several.
+            Self::Swallow => {
+                let (all, chance) = (proxy.connections(), u64::from(delay.end.subsec_nanos()));
+                proxy.swallow(all.saturating_sub(1 + chance % LAST.min(all).max(1)));
+            }
             Self::DelayRequests => proxy.delay_c2s(delay),
             Self::DelayAnswers => proxy.delay_s2c(delay),
             Self::Delay => {
@@ -127,7 +138,7 @@ impl Blow {
 
     /// Ends it.
     pub(crate) fn relieve(self, proxy: &Proxy) {
-        if matches!(self, Self::Cut | Self::CutRequests | Self::CutAnswers) {
+        if matches!(self, Self::Cut | Self::CutRequests | Self::CutAnswers | Self::Swallow) {
             proxy.reset();
         }
         proxy.forward();
@@ -277,7 +288,7 @@ mod tests {
     #[test]
     fn everybody_suffers_what_is_meant_for_them_and_all_of_it() {
         let mut all = Vec::new();
-        for (lane, wanted) in [(LANES[0], 2), (LANES[2], 11), (LANES[3], 16)] {
+        for (lane, wanted) in [(LANES[0], 2), (LANES[2], 12), (LANES[3], 17)] {
             let mut kinds: Vec<_> = drawn(lane, 7).iter().map(|step| step.blow).collect();
             kinds.sort_unstable();
             kinds.dedup();

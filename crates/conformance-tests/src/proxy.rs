@@ -122,7 +122,11 @@ impl Proxy {
     /// If none of this proxy's does.
     pub fn hold_from(&self, port: u16) {
         let ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = *ports.get(&port).expect("a connection from that port");
+        self.swallow(*ports.get(&port).expect("a connection from that port"));
+    }
+
+    /// The same for the connection with this number: the first one has 0.
+    pub fn swallow(&self, number: u64) {
         self.mode.send_modify(|mode| {
             mode.requests.held = number..number + 1;
             mode.answers.held = number..number + 1;

@@ -30,6 +30,7 @@ impl Harness for MemoryHarness {
             ("writer_stopped", "a stall by its script is without end, so that tests decide when it ends"),
             ("restarted_while_held", "a map dies with its process"),
             ("outage_while_waiting", "a map is never away"),
+            ("any_connection_swallowed", "a map has no connections"),
             ("restarted_with_waiters", "a map dies with its process"),
             ("store_replaced", "a map cannot be replaced"),
             ("store_down_at_start", "a map is always there"),

@@ -28,7 +28,7 @@
 //! A waiter waits for keys that were there at the revision of an answer. From before the request until the answer, every
 //! deletion in the line is kept for it. After the answer, each of these keys is watched, and was looked at after its
 //! watch began (see `watchlist`), or it is this client's own and its end is known from the answer to the release. If
-//! a stream ends, all keys are looked at anew. If an event is lost, the look every five seconds finds that.
+//! a stream ends, all keys are looked at anew. If an event is lost, the next look finds that.
 //!
 //! # What lands late or twice
 //!

@@ -125,11 +125,18 @@ impl Store for ClusterStore {
         self.raw(&["GET", &self.keys(name).0]).await
     }
 
+    fn connections(&self) -> Vec<u64> {
+        self.cluster().proxies().map(Proxy::connections).collect()
+    }
+
     async fn inject(&self, fault: Fault) -> Result<(), NotOffered> {
         match fault {
             Fault::HoldRequests => self.cluster().proxies().for_each(Proxy::hold_c2s),
             Fault::HoldRequestsOfPresent => self.cluster().proxies().for_each(Proxy::hold_c2s_of_present),
             Fault::HoldAnswers => self.cluster().proxies().for_each(Proxy::hold_s2c),
+            Fault::Swallow(server, number) => {
+                self.cluster().proxies().nth(server).expect("a node").swallow(number);
+            }
             Fault::CutOff => self.cluster().proxies().for_each(Proxy::cut),
             Fault::ReleaseRequests | Fault::ReleaseAnswers => self.cluster().proxies().for_each(Proxy::forward),
             Fault::DeleteHold(name) => {

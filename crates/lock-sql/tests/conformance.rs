@@ -31,6 +31,7 @@ impl Harness for SqliteHarness {
                 "while another process writes it asks again and again, and counts from the try that was done",
             ),
             ("answer_held_back", "nothing carries its answers"),
+            ("any_connection_swallowed", "it has no connections"),
             ("late_acquire_lands_after_reconnect", "it has no connections of which some could be held"),
             ("restarted_while_held", "it has no server"),
             ("outage_while_waiting", "it has no server"),

@@ -105,11 +105,16 @@ impl Store for PostgresStore {
         owner.flatten()
     }
 
+    fn connections(&self) -> Vec<u64> {
+        vec![self.proxy.connections()]
+    }
+
     async fn inject(&self, fault: Fault) -> Result<(), NotOffered> {
         match fault {
             Fault::HoldRequests => self.proxy.hold_c2s(),
             Fault::HoldRequestsOfPresent => self.proxy.hold_c2s_of_present(),
             Fault::HoldAnswers => self.proxy.hold_s2c(),
+            Fault::Swallow(_, number) => self.proxy.swallow(number),
             Fault::CutOff => self.proxy.cut(),
             Fault::ReleaseRequests | Fault::ReleaseAnswers => self.proxy.forward(),
             Fault::Restart => match self.server.lock().unwrap().as_mut() {

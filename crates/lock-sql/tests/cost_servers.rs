@@ -10,8 +10,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lock_core::{Claim, DistributedLock, LockName, OwnerId, Unlocked};
-use lock_sql::{MySqlLock, PostgresLock};
+use lock_sql::{MySqlLock, PostgresLock, ServerOptions};
+use sqlx::{Connection, Executor, PgConnection};
 use test_servers::{MariaDbServer, PostgresServer, Statements};
+use tokio::task::yield_now;
+use tokio::time::sleep;
 use two_statements::counted;
 
 const LONG: Duration = Duration::from_secs(300);
@@ -29,19 +32,44 @@ async fn postgres_and_mysql() {
 async fn many_names_share_statements() {
     const NAMES: u64 = 100;
     let server = PostgresServer::start();
-    let lock = PostgresLock::connect(&server.url(), "t").await.unwrap();
+    // Who waits for long is sent alone: on no machine, with such a time-out.
+    let options = ServerOptions::new(&server.url()).unwrap().connections(2).timeout(Duration::from_secs(60));
+    let lock = PostgresLock::with(options).await.unwrap();
     let claims: Vec<_> = (0..NAMES)
         .map(|number| {
-            Claim::new(LockName::new(format!("n{number}")).unwrap(), OwnerId::from_store(&format!("o{number}")), LONG)
+            Claim::new(LockName::new(&format!("n{number}")).unwrap(), OwnerId::from_store(&format!("o{number}")), LONG)
         })
         .collect();
-    for sent_at_most in [u64::MAX, NAMES / 4] {
-        let statements = Statements::listen();
-        let grants = join_all(claims.iter().map(|claim| lock.try_lock(claim))).await;
-        assert!(grants.into_iter().all(|grant| grant.unwrap().is_some()));
-        let released = join_all(claims.iter().map(|claim| lock.unlock(claim))).await;
-        assert!(released.into_iter().all(|released| released.unwrap() == Unlocked::Released));
-        // The first time, their rows are made one by one.
-        assert!(statements.sent() <= sent_at_most, "{}", statements.sent());
+    // Their rows are made one by one.
+    for claim in &claims {
+        lock.try_lock(claim).await.unwrap().unwrap();
+        lock.unlock(claim).await.unwrap();
     }
+    let statements = Statements::listen();
+    let tried = join_all(claims.iter().map(|claim| lock.try_lock(claim)));
+    assert!(all_at_once(&server, tried).await.into_iter().all(|grant| grant.unwrap().is_some()));
+    let released = join_all(claims.iter().map(|claim| lock.unlock(claim)));
+    assert!(all_at_once(&server, released).await.into_iter().all(|released| released.unwrap() == Unlocked::Released));
+    // One alone, while the others came, and these together.
+    assert_eq!(statements.sent(), 4);
+}
+
+/// Has all of them asked before any is answered: the first one waits for a row.
+async fn all_at_once<T>(server: &PostgresServer, asked: impl Future<Output = T>) -> T {
+    let mut raw = PgConnection::connect(&server.url()).await.unwrap();
+    let mut transaction = raw.begin().await.unwrap();
+    transaction.execute("SELECT FROM oarlock_lock FOR UPDATE").await.unwrap();
+    let mut other = PgConnection::connect(&server.url()).await.unwrap();
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'oarlock'";
+    let go_on = async {
+        while sqlx::query_scalar::<_, i64>(waits).fetch_one(&mut other).await.unwrap() == 0 {
+            sleep(Duration::from_millis(5)).await;
+        }
+        // `join_all` asks a few each time that it is polled.
+        for _ in 0..1000 {
+            yield_now().await;
+        }
+        transaction.rollback().await.unwrap();
+    };
+    tokio::join!(asked, go_on).0
 }

@@ -31,6 +31,7 @@ impl Harness for FileHarness {
             ("drop_every_verb_answer_held", ANSWER),
             ("restarted_while_held", SERVER),
             ("outage_while_waiting", SERVER),
+            ("any_connection_swallowed", SERVER),
             ("restarted_with_waiters", SERVER),
         ]
     }

@@ -9,6 +9,16 @@ use crate::ctx::{BOUND, Ctx, LONG, name, soon, take, until, waiters};
 use crate::faulty::Verb;
 use crate::harness::Fault;
 
+/// Some stores take a share of it to notice that a connection is dead.
+const LEASE: Duration = Duration::from_secs(10);
+
+/// Long enough for a client to connect once more.
+const MOMENT: Duration = Duration::from_millis(300);
+
+/// How long a lock may stay free that somebody waits for whose connection is dead without a word: six seconds on a machine
+/// that is not busy, and no lease's end helps.
+const SWALLOWED: Duration = Duration::from_secs(9);
+
 /// 14. A waiter is granted soon after the release, not at the end of a lease.
 pub(crate) async fn lock_waits_then_gets(ctx: Ctx) {
     let (one, other) = (ctx.locks(LONG).await, ctx.locks(LONG).await);
@@ -29,6 +39,41 @@ pub(crate) async fn lost_wakeup(ctx: Ctx) {
     tokio::time::sleep(Duration::from_millis(300)).await;
     ctx.inject(Fault::DeleteHold(name("x"))).await;
     waiter.await.unwrap().unlock().await.unwrap();
+}
+
+/// 172. A waiter has several connections, and the network swallows one of them for good: whichever that is, it has the lock
+///      soon after its release.
+pub(crate) async fn any_connection_swallowed(ctx: Ctx) {
+    let (holder, watcher) = (ctx.locks(LEASE).await, ctx.backend().await);
+    let mut tried = 0;
+    loop {
+        let guard = take(&holder, "x").await;
+        let before = ctx.store().connections();
+        let locks = ctx.locks(LEASE).await;
+        let waiting = {
+            let locks = locks.clone();
+            tokio::spawn(async move { take(&locks, "x").await })
+        };
+        until("it waits", async || waiters(&*watcher, "x").await == 1).await;
+        // What listens for it may be connected only then.
+        tokio::time::sleep(MOMENT).await;
+        let made = before.iter().zip(ctx.store().connections()).enumerate();
+        let mut made = made.flat_map(|(server, (&before, after))| (before..after).map(move |number| (server, number)));
+        let Some((server, number)) = made.nth(tried) else {
+            assert!(tried > 0, "no connection can be swallowed: let the harness do so, or declare this case");
+            guard.unlock().await.unwrap();
+            waiting.await.unwrap().unlock().await.unwrap();
+            return;
+        };
+        tried += 1;
+        ctx.inject(Fault::Swallow(server, number)).await;
+        guard.unlock().await.unwrap();
+        let next = tokio::time::timeout(SWALLOWED, waiting).await;
+        ctx.inject(Fault::ReleaseRequests).await;
+        let Ok(next) = next else { panic!("not within {SWALLOWED:?}, without connection {number} to server {server}") };
+        drop(next.unwrap());
+        assert_eq!(locks.shutdown(BOUND).await.unreleased, []);
+    }
 }
 
 /// 18. A wait that is over is an error, not sooner than asked, that names the holder; it leaves nothing behind.

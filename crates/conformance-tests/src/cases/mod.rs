@@ -74,7 +74,7 @@ cases! {
         late_acquire_lands late_acquire_lands_after_reconnect acquire_answer_lost dup_request try_lock_denied;
     process: excl_processes holder_killed waiter_killed fenced_counter_pause lost_after_sigstop writer_stopped
         restarted_while_held(alone) restarted_with_waiters(alone) store_replaced(alone) store_down_at_start torture;
-    liveness: lock_waits_then_gets lost_wakeup timeout_exact herd_50 list_pages;
+    liveness: lock_waits_then_gets lost_wakeup any_connection_swallowed timeout_exact herd_50 list_pages;
     lease: renew_keeps renew_stops_on_unlock renew_after_error renew_panics acquire_reply_late request_held_back
         answer_held_back answer_read_late promise_covered renew_reply_late last_renew_reply_late renew_refused_once
         lease_floor fixed_hold_ends extend_shorter starved_runtime renew_drops_only max_hold_ends;

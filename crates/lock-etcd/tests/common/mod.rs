@@ -113,11 +113,16 @@ impl Store for EtcdStore {
         first.map(|key| key.value_str().unwrap().to_owned())
     }
 
+    fn connections(&self) -> Vec<u64> {
+        self.proxies.iter().map(Proxy::connections).collect()
+    }
+
     async fn inject(&self, fault: Fault) -> Result<(), NotOffered> {
         match fault {
             Fault::HoldRequests => self.proxies.iter().for_each(Proxy::hold_c2s),
             Fault::HoldRequestsOfPresent => self.proxies.iter().for_each(Proxy::hold_c2s_of_present),
             Fault::HoldAnswers => self.proxies.iter().for_each(Proxy::hold_s2c),
+            Fault::Swallow(server, number) => self.proxies[server].swallow(number),
             Fault::CutOff => self.proxies.iter().for_each(Proxy::cut),
             Fault::ReleaseRequests | Fault::ReleaseAnswers => self.proxies.iter().for_each(Proxy::forward),
             Fault::DeleteHold(name) => {

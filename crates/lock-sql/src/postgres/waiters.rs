@@ -72,6 +72,8 @@ impl PostgresLock {
                     } else if waited_for.elapsed() > LINGER && self.waiters.is_over() {
                         return Ok(());
                     }
+                    // First, and over another connection: where the one that listens is dead, its time-out comes on top.
+                    self.look(client, hears, true).await?;
                     if let Some(listener) = &mut listener {
                         if heard_of < asked {
                             return Err(self.deaf(sqlx::Error::WorkerCrashed));
@@ -79,7 +81,6 @@ impl PostgresLock {
                         asked += 1;
                         self.call_oneself(listener, client, asked).await?;
                     }
-                    self.look(client, hears, true).await?;
                     failures.forget();
                 }
             }

@@ -1,6 +1,7 @@
 //! A bounded pool of connections. Dropping what it lends spawns nothing, so that it may be dropped anywhere; and a
 //! connection whose request was given up in the middle is closed, not used again.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,16 +28,21 @@ pub(super) struct Pool<D: Dialect> {
     /// How long a connection may take to answer whether it works.
     patience: Duration,
     free: Semaphore,
-    /// Those that nobody uses, the one that was used last at the end. None: the pool is closed.
-    idle: Mutex<Option<Vec<Idle<D>>>>,
+    /// None: the pool is closed.
+    shelf: Mutex<Option<Shelf<D>>>,
 }
 
-/// A connection, which works only while the runtime does on which it was opened.
+struct Shelf<D: Dialect> {
+    /// The connections that nobody uses, the one that was used last at the end.
+    idle: Vec<Idle<D>>,
+    /// On each runtime on which some were opened, a task that does nothing: it ends with that runtime.
+    lives: HashMap<runtime::Id, Background>,
+}
+
+/// A connection, which works only as long as the runtime on which it was opened.
 struct Opened<D: Dialect> {
     connection: ConnectionOf<D>,
     runtime: runtime::Id,
-    /// A task that does nothing and ends with that runtime.
-    life: Background,
 }
 
 struct Idle<D: Dialect> {
@@ -65,12 +71,12 @@ where
     for<'c> &'c mut ConnectionOf<D>: Executor<'c, Database = D::Database>,
 {
     pub(super) fn new(options: OptionsOf<D>, connections: usize, setup: Option<Statement>, patience: Duration) -> Self {
-        let (options, idle) = (options.disable_statement_logging(), Mutex::new(Some(Vec::new())));
-        Self { options, setup, patience, free: Semaphore::new(connections), idle }
+        let shelf = Mutex::new(Some(Shelf { idle: Vec::new(), lives: HashMap::new() }));
+        Self { options: options.disable_statement_logging(), setup, patience, free: Semaphore::new(connections), shelf }
     }
 
-    fn idle(&self) -> MutexGuard<'_, Option<Vec<Idle<D>>>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    fn shelf(&self) -> MutexGuard<'_, Option<Shelf<D>>> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A connection: one that is idle, best of all one of this runtime's, or a new one; waits while too many are in use.
@@ -80,7 +86,7 @@ where
         while let Some(Idle { mut opened, since, doubtful }) = self.take_idle(here)? {
             let unused = since.elapsed();
             let works = match unused {
-                _ if unused >= OLD || !opened.life.runs() => false,
+                _ if unused >= OLD => false,
                 _ if unused < DOUBTFUL && !doubtful && opened.runtime == here => true,
                 _ => match timeout(self.patience, caught(opened.connection.ping())).await {
                     Ok(answer) => answer.is_ok(),
@@ -100,38 +106,44 @@ where
             let setup = sqlx::raw_sql(AssertSqlSafe(Arc::clone(setup)));
             caught(connection.execute(setup)).await.map_err(NotLent::Connecting)?;
         }
-        let mut life = Background::default();
-        life.start(std::future::pending());
-        let opened = Opened { connection, runtime: here, life };
+        if let Some(shelf) = self.shelf().as_mut() {
+            let life = shelf.lives.entry(here).or_default();
+            if !life.runs() {
+                life.start(std::future::pending());
+            }
+        }
+        let opened = Opened { connection, runtime: here };
         Ok(Lent { pool: self, opened, was_used: false, _permit: permit })
     }
 
     fn take_idle(&self, here: runtime::Id) -> Result<Option<Idle<D>>, NotLent> {
-        let mut idle = self.idle();
-        let idle = idle.as_mut().ok_or(NotLent::Closed)?;
-        Ok(match idle.iter().rposition(|idle| idle.opened.runtime == here) {
-            Some(ours) => Some(idle.remove(ours)),
-            None => idle.pop(),
-        })
+        let mut shelf = self.shelf();
+        let Shelf { idle, lives } = shelf.as_mut().ok_or(NotLent::Closed)?;
+        if let Some(ours) = idle.iter().rposition(|idle| idle.opened.runtime == here) {
+            return Ok(Some(idle.remove(ours)));
+        }
+        lives.retain(|_, life| life.runs());
+        idle.retain(|idle| lives.contains_key(&idle.opened.runtime));
+        Ok(idle.pop())
     }
 
     /// Closes those that nobody uses: one of them was found broken.
     pub(super) fn forget_idle(&self) {
-        let broken = self.idle().as_mut().map(std::mem::take);
+        let broken = self.shelf().as_mut().map(|shelf| std::mem::take(&mut shelf.idle));
         drop(broken);
     }
 
     /// Those that nobody uses are asked whether they work before they are used again: one of them did not answer.
     pub(super) fn doubt_idle(&self) {
-        if let Some(idle) = self.idle().as_mut() {
-            idle.iter_mut().for_each(|idle| idle.doubtful = true);
+        if let Some(shelf) = self.shelf().as_mut() {
+            shelf.idle.iter_mut().for_each(|idle| idle.doubtful = true);
         }
     }
 
     pub(super) async fn close(&self) {
         self.free.close();
-        let idle = self.idle().take();
-        for idle in idle.into_iter().flatten() {
+        let shelf = self.shelf().take();
+        for idle in shelf.into_iter().flat_map(|shelf| shelf.idle) {
             // It is gone either way.
             let _ = caught(idle.opened.connection.close()).await;
         }
@@ -150,8 +162,8 @@ impl<D: Dialect> Lent<'_, D> {
 
     /// Its request is done, and another may use it.
     pub(super) fn give_back(self) {
-        if let Some(idle) = self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-            idle.push(Idle { opened: self.opened, since: Instant::now(), doubtful: false });
+        if let Some(shelf) = self.pool.shelf.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            shelf.idle.push(Idle { opened: self.opened, since: Instant::now(), doubtful: false });
         }
     }
 }

@@ -98,41 +98,6 @@ async fn a_bell_that_is_not_heard_costs_a_look() {
     granted(waiting).await;
 }
 
-/// Whichever of a waiter's connections the network swallows for good: it has the lock soon after its release.
-#[tokio::test]
-async fn no_connection_that_is_swallowed_costs_a_waiter() {
-    let server = MariaDbServer::start();
-    let proxy = Proxy::new(server.address());
-    let mut raw = raw(&server).await;
-    for statement in ["CREATE USER waiter", "GRANT ALL ON *.* TO waiter"] {
-        raw.execute(statement).await.unwrap();
-    }
-    let holder = client(&server.url()).await;
-    for number in 0.. {
-        let waiter = client(&format!("mysql://waiter@{}/mysql", proxy.address())).await;
-        let (held, waiting) = awaited(&server, &holder, &waiter).await;
-        let query = format!(
-            "SELECT CAST(HOST AS BINARY) FROM information_schema.PROCESSLIST WHERE USER = 'waiter' ORDER BY ID LIMIT 1 OFFSET {number}"
-        );
-        let swallowed = text(&mut raw, &query).await;
-        if let Some(host) = &swallowed {
-            proxy.hold_from(host.rsplit_once(':').unwrap().1.parse().unwrap());
-        }
-        assert_eq!(holder.unlock(&held).await.unwrap(), Unlocked::Released);
-        granted(waiting).await;
-        proxy.cut();
-        proxy.forward();
-        until("it is released", async || waiter.unlock(&claim("x", "waiter")).await.is_ok()).await;
-        waiter.close().await.unwrap();
-        let left = "SELECT CAST(COUNT(*) AS BINARY) FROM information_schema.PROCESSLIST WHERE USER = 'waiter'";
-        until("its sessions are over", async || text(&mut raw, left).await.as_deref() == Some("0")).await;
-        if swallowed.is_none() {
-            assert!(number >= 3, "it has a session for its requests, and two for its bell");
-            break;
-        }
-    }
-}
-
 /// Another user may not end our statements: its releases cost a look each, and none is lost.
 #[tokio::test]
 async fn who_may_not_ring_costs_a_look() {

@@ -61,7 +61,7 @@ async fn each_lock_is_had_by_one() {
 async fn each_has_its_own_answer() {
     let server = PostgresServer::start();
     let (lock, other) = (client(&server).await, client(&server).await);
-    let (held, waited_for) = (claim("held", "other"), claim("waited-for", "ours"));
+    let (held, waited_for) = (claim("held", "other"), claim("waited-for", &ours("waited-for")));
     other.try_lock(&held).await.unwrap().unwrap();
     lock.try_lock(&waited_for).await.unwrap().unwrap();
     let waiter = in_background(&other, &claim("waited-for", "other"));
@@ -69,16 +69,15 @@ async fn each_has_its_own_answer() {
     let mut raw = PgConnection::connect(&server.url()).await.unwrap();
     raw.execute("INSERT INTO oarlock_gone VALUES ('gone', oarlock_now())").await.unwrap();
 
-    // A call that is held up is under way meanwhile, so that the others wait for it.
-    let rounds: Vec<_> = (0..20).map(|round| format!("free-{round}")).collect();
-    for name in &rounds {
-        lock.try_lock(&claim(name, "made")).await.unwrap().unwrap();
-        lock.unlock(&claim(name, "made")).await.unwrap();
+    for number in 0..5 {
+        let made = claim(&format!("free-{number}"), "made");
+        lock.try_lock(&made).await.unwrap().unwrap();
+        lock.unlock(&made).await.unwrap();
     }
     let tries = ["free-0", "free-1", "held", "free-2", "free-3", "gone"].map(|name| {
-        let (lock, owner) = (Arc::clone(&lock), if name == "gone" { "gone" } else { "ours" });
+        let (lock, owner) = (Arc::clone(&lock), if name == "gone" { "gone".to_owned() } else { ours(name) });
         let name = if name == "gone" { "free-4" } else { name };
-        async move { (name, lock.try_lock(&claim(name, owner)).await) }
+        async move { (name, lock.try_lock(&claim(name, &owner)).await) }
     });
     let told: HashMap<_, _> = join_all(tries).await.into_iter().collect();
     for name in ["free-0", "free-1", "free-2", "free-3"] {
@@ -90,7 +89,7 @@ async fn each_has_its_own_answer() {
 
     let releases = ["free-0", "free-1", "waited-for", "free-2", "held", "free-3"].map(|name| {
         let lock = Arc::clone(&lock);
-        async move { (name, lock.unlock(&claim(name, "ours")).await.unwrap()) }
+        async move { (name, lock.unlock(&claim(name, &ours(name))).await.unwrap()) }
     });
     for (name, unlocked) in join_all(releases).await {
         assert_eq!(unlocked, if name == "held" { Unlocked::NotHeld } else { Unlocked::Released }, "{name}");
@@ -98,4 +97,8 @@ async fn each_has_its_own_answer() {
     let granted = granted(waiter).await;
     assert!(granted.valid_until > other.clock().now() + LONG / 2);
     assert_eq!(other.unlock(&held).await.unwrap(), Unlocked::Released);
+}
+
+fn ours(name: &str) -> String {
+    format!("our {name}")
 }

@@ -159,11 +159,16 @@ impl Store for ZookeeperStore {
         Some(String::from_utf8(data).unwrap())
     }
 
+    fn connections(&self) -> Vec<u64> {
+        self.proxies.iter().map(Proxy::connections).collect()
+    }
+
     async fn inject(&self, fault: Fault) -> Result<(), NotOffered> {
         match fault {
             Fault::HoldRequests => self.proxies.iter().for_each(Proxy::hold_c2s),
             Fault::HoldRequestsOfPresent => self.proxies.iter().for_each(Proxy::hold_c2s_of_present),
             Fault::HoldAnswers => self.proxies.iter().for_each(Proxy::hold_s2c),
+            Fault::Swallow(server, number) => self.proxies[server].swallow(number),
             Fault::CutOff => self.proxies.iter().for_each(Proxy::cut),
             Fault::ReleaseRequests | Fault::ReleaseAnswers => self.proxies.iter().for_each(Proxy::forward),
             Fault::DeleteHold(name) => {
