@@ -4,6 +4,7 @@ use lock_core::{Claim, Error, ErrorKind, Grant, InLine, News, Renewal, Result, S
 use sqlx::mysql::MySqlRow;
 
 use super::line::Place;
+use super::release::mark;
 use super::statements::{ENTERED, HANDED_OVER};
 use super::waiters::{TURNS, keep_watching};
 use super::{MySqlLock, arguments, changed, hex, inserted};
@@ -90,8 +91,14 @@ impl MySqlLock {
     async fn enter(&self, claim: &Claim, key: &str, client: i64) -> Result<Seen> {
         self.line.note(&claim.owner, Place::Waits);
         let (lease, client) = (micros(claim.lease).to_string(), client.to_string());
-        let (hex_key, hex_owner) = (hex(key), hex(claim.owner.as_str()));
-        let values = [("{key}", &hex_key), ("{owner}", &hex_owner), ("{lease}", &lease), ("{client}", &client)];
+        let (hex_key, hex_owner, hex_mark) = (hex(key), hex(claim.owner.as_str()), hex(&mark(&claim.owner)));
+        let values = [
+            ("{key}", &hex_key),
+            ("{owner}", &hex_owner),
+            ("{mark}", &hex_mark),
+            ("{lease}", &lease),
+            ("{client}", &client),
+        ];
         let mut served = false;
         loop {
             let on_its_way = self.unsettled.send(&claim.owner);
@@ -132,13 +139,13 @@ impl MySqlLock {
     async fn try_once(&self, claim: &Claim, key: &str) -> Result<Option<Grant>> {
         // The lease counts from here, also where a row has to be made first.
         let latest = self.server.clock.now() + duration(micros(claim.lease));
-        let owner = claim.owner.as_str();
+        let (owner, mark) = (claim.owner.as_str(), mark(&claim.owner));
         let mut past_line = false;
         loop {
             if let Some(grant) = self.grant(claim, key, past_line).await? {
                 return Ok(Some(Grant::new(grant.token, grant.valid_until.min(latest))));
             }
-            let look = arguments!(owner, key, owner, owner, key);
+            let look = arguments!(owner, key, owner, mark.as_str(), key);
             let answer = self.server.run(&self.statements.look, look, Again::Yes).await?;
             let Some(row) = answer.rows.first() else {
                 self.make(key).await?;
@@ -159,11 +166,13 @@ impl MySqlLock {
     async fn grant(&self, claim: &Claim, key: &str, past_line: bool) -> Result<Option<Grant>> {
         self.sweep_if_due();
         let (owner, lease) = (claim.owner.as_str(), micros(claim.lease));
+        let mark = mark(&claim.owner);
+        let mark = mark.as_str();
         let (statement, arguments) = match past_line {
-            false => (&self.statements.grant, arguments!(owner, owner, lease, lease, owner, key, owner, owner)),
+            false => (&self.statements.grant, arguments!(owner, owner, lease, lease, owner, key, owner, mark)),
             true => (
                 &self.statements.grant_past_line,
-                arguments!(key, owner, owner, owner, lease, lease, owner, key, owner, owner, key, owner),
+                arguments!(key, owner, owner, owner, lease, lease, owner, key, owner, mark, key, owner),
             ),
         };
         let on_its_way = self.unsettled.send(&claim.owner);

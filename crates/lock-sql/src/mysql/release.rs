@@ -11,8 +11,8 @@ impl MySqlLock {
     pub(super) async fn give_back(&self, claim: &Claim) -> Result<Unlocked> {
         let (place, is_unsettled) = (self.line.place(&claim.owner), self.unsettled.contains(&claim.owner));
         if is_unsettled {
-            let owner = claim.owner.as_str();
-            self.server.run(&self.statements.give_up, arguments!(owner), Again::Yes).await?;
+            let mark = mark(&claim.owner);
+            self.server.run(&self.statements.give_up, arguments!(mark.as_str()), Again::Yes).await?;
         }
         if is_unsettled || place == Some(Place::Waits) {
             // First: then nobody hands it the lock any more.
@@ -44,6 +44,13 @@ impl MySqlLock {
         let has_it = changed(&answer, HANDED_OVER.1) > 0;
         Ok(has_it.then(|| unlocked(inserted(&answer, HANDED_OVER.1))))
     }
+}
+
+/// What stands in `gone` for an owner: see `schema.sql`.
+pub(super) fn mark(owner: &OwnerId) -> String {
+    let owner = owner.as_str();
+    let sum = owner.bytes().fold(0_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte));
+    format!("{sum:02x}{owner}")
 }
 
 /// Did the lease still run?

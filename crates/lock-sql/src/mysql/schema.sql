@@ -1,11 +1,11 @@
--- The tables of Oarlock's locks, version 3. All times are microseconds since 1970 by the database's clock.
+-- The tables of Oarlock's locks, version 4. All times are microseconds since 1970 by the database's clock.
 -- Whoever uses the locks needs SELECT, INSERT, UPDATE and DELETE on them.
 -- Of each table that is swept: behind which key that goes on.
 CREATE TABLE IF NOT EXISTS {t}_meta (
     name VARBINARY(32) PRIMARY KEY, value BIGINT NOT NULL, place VARBINARY(1024) NOT NULL DEFAULT ''
 ) ENGINE=InnoDB;
 INSERT IGNORE INTO {t}_meta (name, value) VALUES
-    ('version', 3), ('floor', 0), ('swept', 0), ('lock', 0), ('waiter', 0), ('client', 0), ('gone', 0);
+    ('version', 4), ('floor', 0), ('swept', 0), ('lock', 0), ('waiter', 0), ('client', 0), ('gone', 0);
 
 -- A lock's row stays when it is released, so that its token goes on. Until `line_us` somebody may be in line for it. Names are bytes: no collation takes two for one.
 CREATE TABLE IF NOT EXISTS {t}_lock (
@@ -23,5 +23,13 @@ CREATE TABLE IF NOT EXISTS {t}_waiter (
 -- Clients with waiters: when each was last seen, and the session that is its bell, or 0. While it lives, another one has locked `oarlock_` and its id.
 CREATE TABLE IF NOT EXISTS {t}_client (id VARBINARY(20) PRIMARY KEY, seen_us BIGINT NOT NULL, rings BIGINT NOT NULL) ENGINE=InnoDB;
 
--- Owners who gave up while a request of theirs was on its way: should it land yet, it is refused.
-CREATE TABLE IF NOT EXISTS {t}_gone (owner VARBINARY(512) PRIMARY KEY, at_us BIGINT NOT NULL) ENGINE=InnoDB;
+-- The marks of owners who gave up while a request of theirs was on its way: should it land yet, it is refused. A mark begins with
+-- two digits, one of 256 pairs. A row for each pair, which stays, keeps the others from being next to each other.
+CREATE TABLE IF NOT EXISTS {t}_gone (mark VARBINARY(512) PRIMARY KEY, at_us BIGINT NOT NULL) ENGINE=InnoDB;
+INSERT IGNORE INTO {t}_gone SELECT CONCAT(one.digit, other.digit), 9000000000000000000
+    FROM (SELECT '0' AS digit UNION SELECT '1' UNION SELECT '2' UNION SELECT '3' UNION SELECT '4' UNION SELECT '5' UNION SELECT '6'
+        UNION SELECT '7' UNION SELECT '8' UNION SELECT '9' UNION SELECT 'a' UNION SELECT 'b' UNION SELECT 'c' UNION SELECT 'd'
+        UNION SELECT 'e' UNION SELECT 'f') AS one
+    JOIN (SELECT '0' AS digit UNION SELECT '1' UNION SELECT '2' UNION SELECT '3' UNION SELECT '4' UNION SELECT '5' UNION SELECT '6'
+        UNION SELECT '7' UNION SELECT '8' UNION SELECT '9' UNION SELECT 'a' UNION SELECT 'b' UNION SELECT 'c' UNION SELECT 'd'
+        UNION SELECT 'e' UNION SELECT 'f') AS other;

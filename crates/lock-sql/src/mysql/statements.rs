@@ -13,6 +13,10 @@
 //! it commits. Who leaves deletes that row first and releases then: either the row is gone for the hand-over, or the
 //! release finds what it was given, and passes it on. And nobody who holds the lock is in line for it: who enters anew,
 //! perhaps granted meanwhile, writes no row then.
+//!
+//! **Nobody is given a lock after giving up.** A grant locks the gap in `gone` in which its owner's mark would be, until it
+//! commits: so who gives up has to wait for it, and then finds what it was given. Marks are spread over many gaps, with
+//! rows between them that stay: or the grants of all others would keep who gives up waiting.
 
 use crate::server::{Statement, Table};
 
@@ -20,7 +24,7 @@ use crate::server::{Statement, Table};
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
 
 /// The version of the tables, in `meta`.
-pub(super) const VERSION: i64 = 3;
+pub(super) const VERSION: i64 = 4;
 
 /// How many leases one statement prolongs, with one parameter for each key and each owner.
 pub(super) const RENEWED_AT_ONCE: usize = 100;
@@ -43,7 +47,7 @@ const SWEPT: [(&str, &str, &str, &str, &str); 4] = [
             OR NOT EXISTS (SELECT 1 FROM {t}_client AS c WHERE c.id = client AND c.seen_us > {now} - 60000000))",
     ),
     ("client", "PRIMARY", "id", "0", "seen_us < {now} - 3600000000"),
-    ("gone", "PRIMARY", "owner", "0", "at_us < {now} - 3600000000"),
+    ("gone", "PRIMARY", "mark", "0", "at_us < {now} - 3600000000"),
 ];
 
 /// How one table is swept: to look reads without a lock, and what goes is named by its keys, so that no other row is locked.
@@ -73,14 +77,14 @@ pub(super) struct Statements {
     pub(super) probe: Statement,
     /// Takes the lock, unless it is held, somebody may be in line, or the owner has given up. Changes one row or none,
     /// and answers the token as the inserted id. What it reads is what is committed: see [`SETUP`].
-    /// Owner, owner, lease, lease, owner, key, owner, owner.
+    /// Owner, owner, lease, lease, owner, key, owner, mark.
     pub(super) grant: Statement,
     /// The same, but looks whether anybody else is in line. Key, owner, the parameters of the other, key, owner.
     pub(super) grant_past_line: Statement,
     /// Makes the row of a lock that has none. Key.
     pub(super) make: Statement,
     /// Answers how long the lock is held (null: free), whether this owner has it, its last token, the time, whether
-    /// anybody else is in line, and whether the owner has given up. Owner, key, owner, owner, key.
+    /// anybody else is in line, and whether the owner has given up. Owner, key, owner, mark, key.
     pub(super) look: Statement,
     /// Ends a lease sooner that lasts longer than it should, because the clock went back. Key.
     pub(super) shorten: Statement,
@@ -88,7 +92,7 @@ pub(super) struct Statements {
     pub(super) enter: Statement,
     /// Gives the owner's place in line back. Owner.
     pub(super) leave: Statement,
-    /// Notes that the owner has given up. Owner.
+    /// Notes that the owner has given up. Its mark.
     pub(super) give_up: Statement,
     /// Releases the lock that the owner has, if nobody may be in line. Changes one row or none, and answers as the inserted
     /// id whether its lease still ran. Key, owner.
@@ -147,7 +151,7 @@ const GRANT: &str = "UPDATE {t}_lock SET {line}
     since_us = IF(owner = ? AND expires_us > {now}, since_us, {now}),
     lease_us = ?, expires_us = {now} + ?, owner = ?
     WHERE name = ? AND (owner IS NULL OR owner = ? OR expires_us <= {now})
-    AND NOT EXISTS (SELECT 1 FROM {t}_gone AS g WHERE g.owner = ?)";
+    AND NOT EXISTS (SELECT 1 FROM {t}_gone AS g WHERE g.mark = ?)";
 
 /// Hands a lock to the first in line who lives, marks its place as granted, and rings its client's bell. If there is nobody,
 /// the lock is free. Columns are set in the order in which they stand here, and those below see what was set above: so it
@@ -198,12 +202,12 @@ impl Statements {
                 WHERE name IN ({keys}) AND owner IN ({keys}) AND expires_us > {{now}}"
             ))
         };
-        let look = |owner: &str, key: &str| {
+        let look = |owner: &str, mark: &str, key: &str| {
             format!(
                 "SELECT IF(l.owner IS NULL OR l.expires_us <= {{now}}, NULL, l.expires_us - {{now}}) AS left_us, l.lease_us,
                     IFNULL(l.owner = {owner}, 0) AS mine, l.token, {{now}} AS now_us,
                     EXISTS (SELECT 1 FROM {{t}}_waiter AS w WHERE w.name = {key} AND w.owner <> {owner} AND {{waits}}) AS in_line,
-                    EXISTS (SELECT 1 FROM {{t}}_gone AS g WHERE g.owner = {owner}) AS gone
+                    EXISTS (SELECT 1 FROM {{t}}_gone AS g WHERE g.mark = {mark}) AS gone
                 FROM {{t}}_lock AS l WHERE l.name = {key}"
             )
         };
@@ -214,7 +218,7 @@ impl Statements {
                     (SELECT COUNT(*) FROM (SELECT name, owner, token, lease_us, since_us, expires_us, line_us FROM {t}_lock LIMIT 1) AS l),
                     (SELECT COUNT(*) FROM (SELECT owner, name, ticket, lease_us, client, token, at_us FROM {t}_waiter LIMIT 1) AS w),
                     (SELECT COUNT(*) FROM (SELECT id, seen_us, rings FROM {t}_client LIMIT 1) AS c),
-                    (SELECT COUNT(*) FROM (SELECT owner, at_us FROM {t}_gone LIMIT 1) AS g)",
+                    (SELECT COUNT(*) FROM (SELECT mark, at_us FROM {t}_gone LIMIT 1) AS g)",
             ),
             grant: fill(&format!("{} AND line_us <= {{now}}", GRANT.replace("{line}", ""))),
             grant_past_line: fill(&format!(
@@ -228,19 +232,19 @@ impl Statements {
                 "INSERT IGNORE INTO {t}_lock (name, owner, token, lease_us, since_us, expires_us)
                 SELECT ?, NULL, value, 0, 0, 0 FROM {t}_meta WHERE name = 'floor'",
             ),
-            look: fill(&look("?", "?")),
+            look: fill(&look("?", "?", "?")),
             shorten: fill(
                 "UPDATE {t}_lock SET expires_us = {now} + lease_us WHERE name = ? AND expires_us - {now} > lease_us",
             ),
             enter: fill(&format!(
                 "INSERT INTO {{t}}_waiter (name, owner, ticket, lease_us, client)
                 SELECT {{key}}, {{owner}}, {{now}}, {{lease}}, '{{client}}' FROM {{t}}_meta AS m
-                    WHERE m.name = 'version' AND NOT EXISTS (SELECT 1 FROM {{t}}_gone AS g WHERE g.owner = {{owner}})
+                    WHERE m.name = 'version' AND NOT EXISTS (SELECT 1 FROM {{t}}_gone AS g WHERE g.mark = {{mark}})
                     AND NOT EXISTS (SELECT 1 FROM {{t}}_lock AS l WHERE l.name = {{key}} AND l.owner = {{owner}} AND l.expires_us > {{now}})
                 ON DUPLICATE KEY UPDATE client = '{{client}}', lease_us = {{lease}}, token = 0, at_us = 0;
                 UPDATE {{t}}_lock SET line_us = {ALWAYS} WHERE name = {{key}} AND line_us < {ALWAYS};
                 {}",
-                look("{owner}", "{key}")
+                look("{owner}", "{mark}", "{key}")
             )),
             leave: fill("DELETE FROM {t}_waiter WHERE owner = ?"),
             give_up: fill("INSERT IGNORE INTO {t}_gone VALUES (?, {now})"),

@@ -148,6 +148,39 @@ async fn db_now_while_waiting() {
     assert!(left > LONG * 9 / 10);
 }
 
+/// Others take locks without a pause, each of which looks whether its owner has given up: whoever does that does not wait
+/// for them.
+#[tokio::test]
+async fn who_gives_up_waits_for_no_other() {
+    let server = MariaDbServer::start();
+    let lock = Arc::new(client(&server).await);
+    lock.try_lock(&claim("x", "first")).await.unwrap().unwrap();
+    lock.unlock(&claim("x", "first")).await.unwrap();
+    let mut raw = [
+        MySqlConnection::connect(&server.url()).await.unwrap(),
+        MySqlConnection::connect(&server.url()).await.unwrap(),
+    ];
+    let [others, row] = &mut raw;
+    let mut others = others.begin().await.unwrap();
+    others.execute("SELECT * FROM oarlock_gone WHERE mark = '00another' LOCK IN SHARE MODE").await.unwrap();
+    // A request that is dropped while it is on its way.
+    let mut transaction = row.begin().await.unwrap();
+    transaction.execute("SELECT * FROM oarlock_lock WHERE name = 'oarlock/x' FOR UPDATE").await.unwrap();
+    let dropped = claim("x", "gives up");
+    let asking = in_background(&lock, &dropped);
+    let waits = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'";
+    until("it waits", async || {
+        let mut raw = MySqlConnection::connect(&server.url()).await.unwrap();
+        sqlx::query_scalar::<_, i64>(waits).fetch_one(&mut raw).await.unwrap() == 1
+    })
+    .await;
+    asking.abort();
+    transaction.rollback().await.unwrap();
+    lock.unlock(&dropped).await.unwrap();
+    assert!(lock.holder(&dropped.name).await.unwrap().is_none());
+    others.rollback().await.unwrap();
+}
+
 /// 83. The server's clock is set forward by an hour: leases are over, their holders are told, and tokens rise. It is
 /// set back: who holds and renews goes on to hold, and a hold whose holder is gone lasts a lease longer, not hours.
 #[tokio::test]
