@@ -50,7 +50,7 @@ async fn an_uncontended_lock_is_two_requests() {
 const OURS: [&str; 4] = ["Txn", "LeaseGrant", "LeaseKeepAlive", "Watch"];
 
 /// While a client waits it looks so often whether it missed something, by one request.
-const LOOK: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_secs(3);
 
 /// A client has its stream of watches, and one each for the key that others hold, for the waiters behind that, which are
 /// as many as a waiter knows of those ahead, and for the key of who holds for a while. They are closed when nobody needs
@@ -74,7 +74,10 @@ async fn a_contended_lock_is_three_requests_at_most() {
         let held = Claim::new(name.clone(), OwnerId::from_store("holder"), LONG);
         holder.try_lock(&held).await.unwrap().unwrap();
         let (before, began) = (cluster.requests(&OURS), Instant::now());
-        let looks = || began.elapsed().as_secs() / LOOK.as_secs() + 1;
+        // Where a busy server ends a stream, its client opens another, and whoever was about to wait then asks once more, and
+        // perhaps the leader after that.
+        let reopened = || cluster.calls(&["Watch"]).saturating_sub(2);
+        let looks = || began.elapsed().as_secs() / LOOK.as_secs() + 1 + reopened();
         let mut tasks = JoinSet::new();
         for number in 0..waiters {
             let (client, name) = (Arc::clone(&client), name.clone());
@@ -92,11 +95,13 @@ async fn a_contended_lock_is_three_requests_at_most() {
         };
         tokio::time::timeout(BOUND, in_line).await.expect("all stand in line");
         // As long as a busy machine takes for it.
-        let (asked, since) = (cluster.requests(&OURS), Instant::now());
+        let ([asked, watches], since) = ([&OURS[..], &["Watch"]].map(|of| cluster.requests(of)), Instant::now());
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let (asked, seen) = (cluster.requests(&OURS) - asked, since.elapsed().as_secs() / LOOK.as_secs());
-        let most = WATCHES + (1 + seen) * (1 + waiters / 100);
-        assert!(asked <= most, "{waiters} ask {asked} times while they wait");
+        let [asked, watches] = [cluster.requests(&OURS) - asked, cluster.requests(&["Watch"]) - watches];
+        let seen = since.elapsed().as_secs() / LOOK.as_secs();
+        // A new watch is followed by a look, and on a busy machine the one may be from before and the other not.
+        let most = 2 * watches.max(WATCHES) + (2 + seen) * (1 + waiters / 100) + 2 * waiters * reopened();
+        assert!(asked <= most, "{waiters} ask {asked} times while they wait, {watches} watches, {seen} looks");
         holder.unlock(&held).await.unwrap();
         tokio::time::timeout(BOUND, tasks.join_all()).await.expect("all are served");
         // A look that finds what a busy server tells late opens them anew.
@@ -104,7 +109,7 @@ async fn a_contended_lock_is_three_requests_at_most() {
         assert!(watches <= (1 + looks) * WATCHES, "{watches} watches, {looks} looks");
         // Opening the session is two, and the holder's release one. A new watch is followed by a look.
         let asked = cluster.requests(&OURS) - before;
-        let most = 3 * waiters + 3 + 2 * watches + looks * (2 + waiters / 100);
+        let most = 3 * waiters + 3 + 2 * watches + looks * (2 + waiters / 100) + 2 * waiters * reopened();
         assert!(asked <= most, "{asked} requests for {waiters}, {watches} watches, {looks} looks");
         assert_eq!(cluster.requests(&["LeaseGrant"]), 2);
         assert_eq!(cluster.requests(&["LeaseKeepAlive"]), 0);

@@ -219,6 +219,14 @@ impl EtcdCluster {
         self.count("grpc_server_msg_received_total", methods)
     }
 
+    /// How many calls of these methods began: of a stream, one, however many messages it carries.
+    ///
+    /// # Panics
+    /// If a member does not tell.
+    pub fn calls(&self, methods: &[&str]) -> u64 {
+        self.count("grpc_server_started_total", methods)
+    }
+
     /// How many messages the members have sent to clients: answers, and what watches tell.
     pub fn messages_sent(&self) -> u64 {
         self.count("grpc_server_msg_sent_total", &[])
