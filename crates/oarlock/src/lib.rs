@@ -2,6 +2,9 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+#[cfg(feature = "blocking")]
+pub mod blocking;
+
 pub use lock_core::*;
 #[cfg(feature = "etcd")]
 pub use lock_etcd as etcd;

@@ -6,6 +6,8 @@
 mod fenced_record;
 #[path = "../../examples/shared_token.rs"]
 mod shared_token;
+#[path = "../../examples/without_a_runtime.rs"]
+mod without_a_runtime;
 
 use oarlock::Config;
 use tempfile::TempDir;
@@ -34,4 +36,10 @@ async fn a_shared_token_is_refreshed_once() {
 fn a_paused_writer_is_refused() {
     let (_dir, config) = store();
     fenced_record::demo(config).unwrap();
+}
+
+#[test]
+fn a_plain_main_loses_no_increment() {
+    let (_dir, config) = store();
+    without_a_runtime::demo(config).unwrap();
 }

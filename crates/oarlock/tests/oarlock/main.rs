@@ -3,6 +3,8 @@
 #[cfg(feature = "sqlite")]
 #[path = "../application/mod.rs"]
 mod application;
+#[cfg(all(feature = "blocking", feature = "sqlite"))]
+mod blocking;
 mod documents;
 #[cfg(feature = "sqlite")]
 mod examples;

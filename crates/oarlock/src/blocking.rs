@@ -1,0 +1,273 @@
+//! The same locks for programs without a tokio runtime. The names are those of the asynchronous API; each call blocks its
+//! thread until it is done. A thread of this module renews what is held.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! # fn main() -> oarlock::Result<()> {
+//! let locks = oarlock::blocking::connect("memory:")?;
+//! let guard = locks.mutex("orders/42").wait(Duration::from_secs(5)).lock()?;
+//! // Send the token along with each write, and check the hold between steps.
+//! let token = guard.fencing_token();
+//! guard.check()?;
+//! guard.unlock()?;
+//! # let _ = token;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! On a thread that runs a tokio runtime's tasks, blocking would keep other tasks waiting, among them perhaps the one that
+//! holds the lock. There each call is an error of kind [`Invalid`](ErrorKind::Invalid).
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{
+    Config, Error, ErrorKind, Holder, Lease, ListQuery, LockName, LockStatus, Owner, Page, Result, ShutdownReport,
+};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+/// How long the last handle waits, when it is dropped, for the releases of guards that were dropped.
+const LAST_RELEASES: Duration = Duration::from_secs(2);
+
+/// See [`connect`](crate::connect).
+///
+/// # Errors
+/// As [`connect`](crate::connect); [`ErrorKind::Invalid`] inside a tokio runtime.
+pub fn connect(url: &str) -> Result<Locks> {
+    connect_with(Config::from_url(url)?)
+}
+
+/// See [`connect_with`](crate::connect_with).
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_with(config: Config) -> Result<Locks> {
+    outside()?;
+    let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("oarlock").enable_all().build();
+    let runtime = runtime.map_err(|error| {
+        Error::new(ErrorKind::Unavailable, "a thread for the locks could not be started").with_source(error)
+    })?;
+    let locks = runtime.block_on(crate::connect_with(config))?;
+    Ok(Locks(Arc::new(Inner { locks, runtime: Some(runtime) })))
+}
+
+/// # Errors
+/// [`ErrorKind::Invalid`] on a thread of a tokio runtime.
+fn outside() -> Result<()> {
+    if Handle::try_current().is_err() {
+        return Ok(());
+    }
+    let message = "blocking calls inside a tokio runtime would keep its tasks waiting; use the asynchronous API, by \
+                   Handle::block_on inside spawn_blocking, or a thread of your own";
+    Err(Error::new(ErrorKind::Invalid, message))
+}
+
+struct Inner {
+    locks: crate::Locks,
+    /// There until it is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl Inner {
+    fn block_on<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
+        outside()?;
+        self.runtime.as_ref().map_or_else(|| Err(Error::closed()), |runtime| runtime.block_on(future))
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let Some(runtime) = self.runtime.take() else { return };
+        if outside().is_ok() {
+            // Whatever could not be released is free when its lease is over.
+            let _ = runtime.block_on(self.locks.shutdown(LAST_RELEASES));
+        }
+        runtime.shutdown_background();
+    }
+}
+
+/// See [`Locks`](crate::Locks). Cheap to clone; the clones share one connection and one queue.
+///
+/// When the last clone and the last guard are dropped, dropped guards are released for up to two seconds;
+/// [`Locks::shutdown`] says what became of them.
+#[derive(Clone)]
+pub struct Locks(Arc<Inner>);
+
+impl Locks {
+    /// A handle for the lock of this name; see [`Locks::mutex`](crate::Locks::mutex).
+    pub fn mutex<N>(&self, name: N) -> Mutex
+    where
+        N: TryInto<LockName>,
+        N::Error: Into<Error>,
+    {
+        Mutex { mutex: self.0.locks.mutex(name), inner: Arc::clone(&self.0) }
+    }
+
+    /// Runs `section` with the lock of this name held: [`Mutex::run`] with these locks' defaults.
+    ///
+    /// # Errors
+    /// As [`Mutex::run`].
+    pub fn run<T>(&self, name: &str, section: impl FnOnce(Lease) -> T) -> Result<T> {
+        self.mutex(name).run(section)
+    }
+
+    /// Who holds a lock, and who waits for it.
+    ///
+    /// # Errors
+    /// As [`Locks::inspect`](crate::Locks::inspect); [`ErrorKind::Invalid`] inside a tokio runtime.
+    pub fn inspect(&self, name: &str) -> Result<LockStatus> {
+        self.0.block_on(self.0.locks.inspect(name))
+    }
+
+    /// The locks that are held or waited for, a page at a time.
+    ///
+    /// # Errors
+    /// As [`Locks::list`](crate::Locks::list); [`ErrorKind::Invalid`] inside a tokio runtime.
+    pub fn list(&self, query: &ListQuery) -> Result<Page> {
+        self.0.block_on(self.0.locks.list(query))
+    }
+
+    /// Ends a hold, whosoever it is; see [`Locks::evict`](crate::Locks::evict).
+    ///
+    /// # Errors
+    /// As [`Locks::evict`](crate::Locks::evict); [`ErrorKind::Invalid`] inside a tokio runtime.
+    pub fn evict(&self, name: &str) -> Result<Option<Holder>> {
+        self.0.block_on(self.0.locks.evict(name))
+    }
+
+    /// Ends everything: waits no longer than `deadline` until what is held or on its way is released.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] inside a tokio runtime.
+    pub fn shutdown(&self, deadline: Duration) -> Result<ShutdownReport> {
+        self.0.block_on(async { Ok(self.0.locks.shutdown(deadline).await) })
+    }
+
+    /// The asynchronous handle, for all that this one has not. It must be used on this module's thread or on a runtime
+    /// that goes on for as long as it is used.
+    pub fn as_async(&self) -> &crate::Locks {
+        &self.0.locks
+    }
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("blocking::Locks").field(&self.0.locks).finish()
+    }
+}
+
+/// A handle for one lock; see [`Mutex`](crate::Mutex).
+#[derive(Clone)]
+pub struct Mutex {
+    mutex: crate::Mutex,
+    inner: Arc<Inner>,
+}
+
+macro_rules! options {
+    ($($name:ident: $kind:ty),+) => {$(
+        #[doc = concat!("See [`Mutex::", stringify!($name), "`](crate::Mutex::", stringify!($name), ").")]
+        pub fn $name(mut self, $name: $kind) -> Self {
+            self.mutex = self.mutex.$name($name);
+            self
+        }
+    )+};
+}
+
+impl Mutex {
+    options! {
+        lease: Duration, wait: impl Into<Option<Duration>>, outage: Duration, max_hold: impl Into<Option<Duration>>,
+        fair: bool, token_floor: u64, hand_overs: u8, hand_over_for: Duration, hold_for: Duration, owner: &Owner
+    }
+
+    /// Waits until the lock is granted, or until [`Mutex::wait`] is over.
+    ///
+    /// # Errors
+    /// As [`Mutex::lock`](crate::Mutex::lock); [`ErrorKind::Invalid`] inside a tokio runtime.
+    pub fn lock(&self) -> Result<LockGuard> {
+        let guard = self.inner.block_on(self.mutex.lock())?;
+        Ok(LockGuard { guard, inner: Arc::clone(&self.inner) })
+    }
+
+    /// Takes the lock now or not at all.
+    ///
+    /// # Errors
+    /// As [`Mutex::try_lock`](crate::Mutex::try_lock); [`ErrorKind::Invalid`] inside a tokio runtime.
+    pub fn try_lock(&self) -> Result<Option<LockGuard>> {
+        let guard = self.inner.block_on(self.mutex.try_lock())?;
+        Ok(guard.map(|guard| LockGuard { guard, inner: Arc::clone(&self.inner) }))
+    }
+
+    /// Runs `section` with the lock held. Nothing can end a section that blocks: one that is long checks its
+    /// [lease](Lease::check) between its steps.
+    ///
+    /// # Errors
+    /// As [`Mutex::lock`]; [`ErrorKind::Lost`] if the lock was not held to the section's end. What the section did may
+    /// stand, and may have overlapped with another holder unless the resource checks the fencing token.
+    ///
+    /// # If the reply is lost
+    /// A release whose reply is lost is repeated in the background: the section was covered to its end, and its result is
+    /// returned.
+    pub fn run<T>(&self, section: impl FnOnce(Lease) -> T) -> Result<T> {
+        let guard = self.lock()?;
+        let output = section(guard.lease());
+        match guard.unlock() {
+            Err(error) if error.kind() == ErrorKind::Lost => Err(error),
+            _ => Ok(output),
+        }
+    }
+}
+
+impl fmt::Debug for Mutex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("blocking::Mutex").field(&self.mutex).finish()
+    }
+}
+
+/// A lock that is held; see [`LockGuard`](crate::LockGuard). Everything one can ask about the hold is on [`Lease`], to which
+/// this derefs. Dropped, it is released in the background.
+#[must_use = "the lock is released when its guard is dropped"]
+pub struct LockGuard {
+    guard: crate::LockGuard,
+    inner: Arc<Inner>,
+}
+
+impl LockGuard {
+    /// A view of the hold that other threads can have.
+    pub fn lease(&self) -> Lease {
+        self.guard.lease()
+    }
+
+    /// Releases the lock.
+    ///
+    /// # Errors
+    /// As [`LockGuard::unlock`](crate::LockGuard::unlock). [`ErrorKind::Invalid`] inside a tokio runtime: the lock is then
+    /// released in the background.
+    pub fn unlock(self) -> Result<()> {
+        self.inner.block_on(self.guard.unlock())
+    }
+
+    /// Waits so long for the loss of the lock. Is it lost?
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] inside a tokio runtime.
+    pub fn lost_within(&self, time: Duration) -> Result<bool> {
+        self.inner.block_on(async { Ok(tokio::time::timeout(time, self.guard.lost()).await.is_ok()) })
+    }
+}
+
+impl Deref for LockGuard {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        &self.guard
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("blocking::LockGuard").field(&self.guard).finish()
+    }
+}
