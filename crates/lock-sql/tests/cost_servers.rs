@@ -7,7 +7,7 @@ mod two_statements;
 
 use std::sync::Arc;
 
-use lock_sql::{MySqlLock, PostgresLock};
+use lock_sql::{MySqlLock, PostgresLock, PostgresSessionLock, ServerOptions};
 use test_servers::{MariaDbServer, PostgresServer};
 use two_statements::counted;
 
@@ -15,6 +15,8 @@ use two_statements::counted;
 async fn postgres_and_mysql() {
     let server = PostgresServer::start();
     counted(Arc::new(PostgresLock::connect(&server.url(), "t").await.unwrap())).await;
+    let sessions = ServerOptions::new(&server.url()).unwrap().table("sessions").unwrap();
+    counted(Arc::new(PostgresSessionLock::with(sessions).await.unwrap())).await;
     let server = MariaDbServer::start();
     counted(Arc::new(MySqlLock::connect(&server.url(), "t").await.unwrap())).await;
 }

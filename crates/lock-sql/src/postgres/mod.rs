@@ -7,6 +7,7 @@ mod error;
 mod factory;
 mod release;
 mod renew;
+mod session;
 mod statements;
 mod status;
 mod sweep;
@@ -30,6 +31,7 @@ use crate::sweep::Sweeper;
 use arguments::arguments;
 use error::Postgres;
 pub use factory::PostgresFactory;
+pub use session::PostgresSessionLock;
 use statements::Statements;
 
 /// Locks in a PostgreSQL database.

@@ -17,6 +17,8 @@ SELECT pg_advisory_xact_lock(hashtextextended('{t}', 1));
 CREATE TABLE IF NOT EXISTS {t}_meta (key text PRIMARY KEY, value bigint NOT NULL, place text NOT NULL DEFAULT '');
 INSERT INTO {t}_meta VALUES ('version', 3), ('floor', 0), ('lock', 0), ('waiter', 0), ('client', 0), ('gone', 0)
     ON CONFLICT DO NOTHING;
+-- Tables are of the mode of their first user. Those without one are of this.
+INSERT INTO {t}_meta VALUES ('mode', 0, 'row') ON CONFLICT DO NOTHING;
 
 -- A lock's row stays when it is released, so that its token goes on. `waited_for`: somebody may be in line.
 CREATE TABLE IF NOT EXISTS {t}_lock (
