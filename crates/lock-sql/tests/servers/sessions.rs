@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{BOUND, LONG, claim, granted, in_background, in_line, lasting, renewed, soon, until};
 use lock_core::{Config, DistributedLock, ErrorKind, LockName, Registry, Renewal, StoreToken, Unlocked};
-use lock_sql::{PostgresFactory, PostgresLock, PostgresSessionLock, ServerOptions};
+use lock_sql::{MySqlFactory, PostgresFactory, PostgresLock, PostgresSessionLock, ServerOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use test_servers::{PgBouncer, PostgresServer, Proxy};
 
@@ -100,6 +100,34 @@ async fn who_waits_and_is_gone_leaves_the_line() {
     until("nobody in line", async || in_line(&*one, "x").await == 0).await;
 }
 
+/// 179. Who waits for long keeps no snapshot of the database for as long, and counts its lease from the grant; who has to
+/// be served in its turn stays where it is in the line.
+#[tokio::test]
+async fn a_long_wait_keeps_no_old_snapshot() {
+    const OLDEST: &str = "SELECT extract(epoch FROM max(clock_timestamp() - query_start))::bigint FROM pg_stat_activity \
+                          WHERE wait_event = 'advisory'";
+    let server = PostgresServer::start();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let (held, mut fair) = (claim("x", "holder"), claim("fair", "fair"));
+    fair.fair = true;
+    one.try_lock(&held).await.unwrap().unwrap();
+    let waiting = in_background(&other, &claim("x", "waiter"));
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    assert!(number(&server, OLDEST).await < 5);
+    assert_eq!(in_line(&*one, "x").await, 1);
+    one.try_lock(&claim("fair", "other")).await.unwrap().unwrap();
+    let in_turn = in_background(&other, &fair);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    one.unlock(&held).await.unwrap();
+    let grant = granted(waiting).await;
+    let left = grant.valid_until.saturating_duration_since(other.clock().now());
+    assert!(left > LONG - Duration::from_secs(2), "{left:?} of {LONG:?} are left of what was granted just now");
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert!(number(&server, OLDEST).await >= 10);
+    one.unlock(&claim("fair", "other")).await.unwrap();
+    granted(in_turn).await;
+}
+
 /// 175. Tables are of one mode, and clients of the other are refused; so are tables that were made before there were modes.
 #[tokio::test]
 async fn modes_do_not_mix() {
@@ -129,6 +157,11 @@ async fn modes_do_not_mix() {
     for (query, kind) in [("mode=table", ErrorKind::Invalid), ("mode=session&pooler=true", ErrorKind::Invalid)] {
         assert_eq!(connect(&with(query)).await.unwrap_err().kind(), kind, "{query}");
     }
+    let mut registry = Registry::new();
+    registry.register(MySqlFactory);
+    let error = registry.connect(Config::from_url("mysql://127.0.0.1:1?mode=session").unwrap()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+
     let pooler = PgBouncer::start(&server);
     let error = connect(&format!("{}?table=sessions&mode=session", pooler.url())).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Unavailable), "{error:?}");
