@@ -101,8 +101,9 @@ impl PostgresSessionLock {
             if let Some(session) = idle {
                 return Ok((session, false));
             }
+            let (idle_ms, life) = (idle_ms(claim.lease.max(AT_FIRST)), self.sessions.life());
             let (open, shown) = (&self.statements.open, &self.server.shown);
-            Ok((Session::open(&self.connecting, idle_ms(claim.lease.max(AT_FIRST)), open, shown).await?, true))
+            Ok((Session::open(&self.connecting, life, idle_ms, open, shown).await?, true))
         };
         timeout(self.server.timeout, opening).await.unwrap_or_else(|_| Err(self.server.too_slow(false)))
     }

@@ -1,6 +1,7 @@
 //! A session: a connection over which one lock at a time is asked for and held.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{Background, Error, ErrorKind, Result};
@@ -26,14 +27,32 @@ pub(super) struct Identity {
     pub(super) began_us: i64,
 }
 
+/// The runtime on which a client's sessions were opened, without which they do not work.
+pub(super) struct Life {
+    runtime: runtime::Id,
+    /// A task that does nothing and ends with that runtime.
+    task: Background,
+}
+
+impl Life {
+    /// Of the runtime that this is called on.
+    pub(super) fn here() -> Self {
+        let mut task = Background::default();
+        task.start(std::future::pending());
+        Self { runtime: Handle::current().id(), task }
+    }
+
+    pub(super) fn is_here(&self) -> bool {
+        self.runtime == Handle::current().id() && self.task.runs()
+    }
+}
+
 pub(super) struct Session {
     connection: PgConnection,
     pub(super) identity: Identity,
     /// After so many milliseconds without a request, the server ends it.
     pub(super) idle_ms: i64,
-    runtime: runtime::Id,
-    /// A task that does nothing and ends with that runtime, without which the connection does not work.
-    life: Background,
+    life: Arc<Life>,
     since: Instant,
     /// A request was given up, and its answer may still come. The next request reads it first.
     unread: bool,
@@ -50,15 +69,18 @@ impl Session {
     ///
     /// # Errors
     /// Whatever the kind, no lock was asked for.
-    pub(super) async fn open(options: &PgConnectOptions, idle_ms: i64, open: &Statement, shown: &str) -> Result<Self> {
+    pub(super) async fn open(
+        options: &PgConnectOptions,
+        life: Arc<Life>,
+        idle_ms: i64,
+        open: &Statement,
+        shown: &str,
+    ) -> Result<Self> {
         let options = options.clone().options([("idle_session_timeout", idle_ms)]).disable_statement_logging();
         let connecting = |error| Said::of::<Postgres>(&error).connecting(shown, error);
         let connection = caught(options.connect()).await.map_err(connecting)?;
-        let mut life = Background::default();
-        life.start(std::future::pending());
-        let identity = Identity { pid: 0, began_us: 0 };
-        let (runtime, since) = (Handle::current().id(), Instant::now());
-        let mut session = Self { connection, identity, idle_ms, runtime, life, since, unread: false };
+        let (identity, since) = (Identity { pid: 0, began_us: 0 }, Instant::now());
+        let mut session = Self { connection, identity, idle_ms, life, since, unread: false };
         let rows = session.ask(open, open.to_string()).await.map_err(connecting)?;
         let [pid, began_us, idle] = numbers(&rows)?;
         if idle != Some(idle_ms) {
@@ -91,7 +113,7 @@ impl Session {
 
     /// Can it be asked anything? Not if its runtime has ended.
     pub(super) fn works(&self) -> bool {
-        self.life.runs()
+        self.life.task.runs()
     }
 
     /// May another lock be asked for over it? Not if a request of it was ever given up.
@@ -105,8 +127,8 @@ impl Session {
         self.since.elapsed() >= OLD.min(Duration::from_millis(idle_ms) / 2) || !self.is_clean()
     }
 
-    pub(super) fn is_of(&self, runtime: runtime::Id) -> bool {
-        self.runtime == runtime
+    pub(super) fn is_of_here(&self) -> bool {
+        self.life.is_here()
     }
 
     /// From now on nobody uses it.

@@ -1,13 +1,12 @@
 //! The sessions of a client: those that nobody uses, and those in which its claims are held or may be.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use lock_core::{Error, OwnerId, Result, StoreToken};
-use tokio::runtime::Handle;
 
-use super::connection::{Identity, Session};
+use super::connection::{Identity, Life, Session};
 
 /// For so long a claim is kept that nobody undoes: whoever does tries again each few seconds, and may give up.
 const KEPT: Duration = Duration::from_secs(3600);
@@ -19,18 +18,32 @@ const FEW: usize = 64;
 const MOST: usize = 64;
 
 /// The sessions that nobody uses, the one that was used last at the end. None: they are closed.
-#[derive(Debug)]
-pub(super) struct Sessions(Mutex<Option<Vec<Session>>>);
+pub(super) struct Sessions {
+    idle: Mutex<Option<Vec<Session>>>,
+    /// The runtime of those that were opened last.
+    life: Mutex<Weak<Life>>,
+}
 
 impl Default for Sessions {
     fn default() -> Self {
-        Self(Mutex::new(Some(Vec::new())))
+        Self { idle: Mutex::new(Some(Vec::new())), life: Mutex::default() }
     }
 }
 
 impl Sessions {
     fn idle(&self) -> MutexGuard<'_, Option<Vec<Session>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This runtime, for a session to be opened.
+    pub(super) fn life(&self) -> Arc<Life> {
+        let mut last = self.life.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(life) = last.upgrade().filter(|life| life.is_here()) {
+            return life;
+        }
+        let life = Arc::new(Life::here());
+        *last = Arc::downgrade(&life);
+        life
     }
 
     /// One of this runtime's, if there is any.
@@ -44,11 +57,10 @@ impl Sessions {
     }
 
     fn take(&self) -> Result<Option<Session>> {
-        let here = Handle::current().id();
         let mut idle = self.idle();
         let idle = idle.as_mut().ok_or_else(Error::closed)?;
         idle.retain(|session| !session.is_old());
-        Ok(idle.iter().rposition(|session| session.is_of(here)).map(|at| idle.remove(at)))
+        Ok(idle.iter().rposition(|session| session.is_of_here()).map(|at| idle.remove(at)))
     }
 
     /// Nothing is held or asked for over this one.
