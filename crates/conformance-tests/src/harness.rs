@@ -55,6 +55,11 @@ pub trait Store: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// So many connections at least has a client that waits.
+    fn waits_over(&self) -> usize {
+        1
+    }
+
     /// Does this to the store, and answers [`NotOffered`] if it has no way to: then the cases that need it have to be
     /// [declared](Harness::declared).
     async fn inject(&self, fault: Fault) -> Result<(), NotOffered>;

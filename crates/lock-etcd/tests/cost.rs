@@ -76,7 +76,11 @@ async fn a_contended_lock_is_three_requests_at_most() {
         let (before, began) = (cluster.requests(&OURS), Instant::now());
         // Where a busy server ends a stream, its client opens another, and whoever was about to wait then asks once more, and
         // perhaps the leader after that.
-        let reopened = || cluster.calls(&["Watch"]).saturating_sub(2);
+        let reopened = || {
+            let reopened = cluster.calls(&["Watch"]).saturating_sub(2);
+            assert!(reopened <= 20, "{reopened} streams of watches: not one for each waiter");
+            reopened
+        };
         let looks = || began.elapsed().as_secs() / LOOK.as_secs() + 1 + reopened();
         let mut tasks = JoinSet::new();
         for number in 0..waiters {

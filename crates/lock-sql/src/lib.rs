@@ -4,7 +4,7 @@
 //! - The feature `sqlite` (on by default) brings `SqliteLock`: a file that the processes of one host share, without any
 //!   server.
 //! - The feature `postgres` (on by default) brings `PostgresLock`: a PostgreSQL database, for every host that reaches
-//!   it.
+//!   it; and `PostgresSessionLock`, which takes locks by sessions of the server.
 //! - The feature `mysql` (on by default) brings `MySqlLock`: the same in MySQL or MariaDB.
 //! - The feature `tls` (on by default) protects the connections to servers.
 //!
@@ -44,7 +44,7 @@ mod sweep;
 #[cfg(feature = "mysql")]
 pub use mysql::{MySqlFactory, MySqlLock};
 #[cfg(feature = "postgres")]
-pub use postgres::{PostgresFactory, PostgresLock};
+pub use postgres::{PostgresFactory, PostgresLock, PostgresSessionLock};
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub use server::ServerOptions;
 #[cfg(feature = "sqlite")]

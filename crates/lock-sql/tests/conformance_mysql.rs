@@ -123,6 +123,10 @@ impl Store for MySqlStore {
         vec![self.proxy.connections()]
     }
 
+    fn waits_over(&self) -> usize {
+        3
+    }
+
     async fn inject(&self, fault: Fault) -> Result<(), NotOffered> {
         match fault {
             Fault::HoldRequests => self.proxy.hold_c2s(),

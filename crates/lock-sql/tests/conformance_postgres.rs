@@ -109,6 +109,10 @@ impl Store for PostgresStore {
         vec![self.proxy.connections()]
     }
 
+    fn waits_over(&self) -> usize {
+        2
+    }
+
     async fn inject(&self, fault: Fault) -> Result<(), NotOffered> {
         match fault {
             Fault::HoldRequests => self.proxy.hold_c2s(),

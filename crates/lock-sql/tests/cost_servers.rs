@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lock_core::{Claim, DistributedLock, LockName, OwnerId, Unlocked};
-use lock_sql::{MySqlLock, PostgresLock, ServerOptions};
+use lock_sql::{MySqlLock, PostgresLock, PostgresSessionLock, ServerOptions};
 use sqlx::{Connection, Executor, PgConnection};
 use test_servers::{MariaDbServer, PostgresServer, Statements};
 use tokio::task::yield_now;
@@ -23,16 +23,17 @@ const LONG: Duration = Duration::from_secs(300);
 async fn postgres_and_mysql() {
     let server = PostgresServer::start();
     counted(Arc::new(PostgresLock::connect(&server.url(), "t").await.unwrap())).await;
+    let sessions = ServerOptions::new(&server.url()).unwrap().table("sessions").unwrap();
+    counted(Arc::new(PostgresSessionLock::with(sessions).await.unwrap())).await;
+    many_names_share_statements(&server).await;
     let server = MariaDbServer::start();
     counted(Arc::new(MySqlLock::connect(&server.url(), "t").await.unwrap())).await;
 }
 
 /// Of requests for different names that wait at the same moment, PostgreSQL is sent a few.
-#[tokio::test]
-async fn many_names_share_statements() {
+async fn many_names_share_statements(server: &PostgresServer) {
     const NAMES: u64 = 100;
-    let server = PostgresServer::start();
-    // Who waits for long is sent alone: on no machine, with such a time-out.
+    // Who waits for a twentieth of that is sent alone.
     let options = ServerOptions::new(&server.url()).unwrap().connections(2).timeout(Duration::from_secs(60));
     let lock = PostgresLock::with(options).await.unwrap();
     let claims: Vec<_> = (0..NAMES)
@@ -47,9 +48,9 @@ async fn many_names_share_statements() {
     }
     let statements = Statements::listen();
     let tried = join_all(claims.iter().map(|claim| lock.try_lock(claim)));
-    assert!(all_at_once(&server, tried).await.into_iter().all(|grant| grant.unwrap().is_some()));
+    assert!(all_at_once(server, tried).await.into_iter().all(|grant| grant.unwrap().is_some()));
     let released = join_all(claims.iter().map(|claim| lock.unlock(claim)));
-    assert!(all_at_once(&server, released).await.into_iter().all(|released| released.unwrap() == Unlocked::Released));
+    assert!(all_at_once(server, released).await.into_iter().all(|released| released.unwrap() == Unlocked::Released));
     // One alone, while the others came, and these together.
     assert_eq!(statements.sent(), 4);
 }

@@ -16,8 +16,8 @@
 //! # }
 //! ```
 //!
-//! On a thread that runs a tokio runtime's tasks, blocking would keep other tasks waiting, among them perhaps the one that
-//! holds the lock. There each call is an error of kind [`Invalid`](ErrorKind::Invalid).
+//! Inside a tokio runtime, blocking would keep other tasks waiting, among them perhaps the one that holds the lock. There,
+//! also inside `spawn_blocking`, each call is an error of kind [`Invalid`](ErrorKind::Invalid).
 
 use std::fmt;
 use std::ops::Deref;
@@ -50,14 +50,21 @@ pub fn connect_with(config: Config) -> Result<Locks> {
     let runtime = runtime.map_err(|error| {
         Error::new(ErrorKind::Unavailable, "a thread for the locks could not be started").with_source(error)
     })?;
-    let locks = runtime.block_on(crate::connect_with(config))?;
-    Ok(Locks(Arc::new(Inner { locks, runtime: Some(runtime) })))
+    match runtime.block_on(crate::connect_with(config)) {
+        Ok(locks) => Ok(Locks(Arc::new(Inner { locks, runtime: Some(runtime) }))),
+        Err(error) => {
+            // A look-up of a host's name that was given up would be waited for.
+            runtime.shutdown_background();
+            Err(error)
+        }
+    }
 }
 
 /// # Errors
 /// [`ErrorKind::Invalid`] on a thread of a tokio runtime.
 fn outside() -> Result<()> {
-    if Handle::try_current().is_err() {
+    // A thread that ends cannot tell, and must not block by a runtime either.
+    if Handle::try_current().is_err_and(|error| error.is_missing_context()) {
         return Ok(());
     }
     let message = "blocking calls inside a tokio runtime would keep its tasks waiting; use the asynchronous API, by \
@@ -81,11 +88,18 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         let Some(runtime) = self.runtime.take() else { return };
-        if outside().is_ok() {
+        let locks = self.locks.clone();
+        let end = move || {
             // Whatever could not be released is free when its lease is over.
-            let _ = runtime.block_on(self.locks.shutdown(LAST_RELEASES));
+            let _ = runtime.block_on(locks.shutdown(LAST_RELEASES));
+            runtime.shutdown_background();
+        };
+        if outside().is_ok() {
+            end();
+        } else {
+            // Where it must not wait, another thread does. Without one the leases end by themselves.
+            let _ = std::thread::Builder::new().name("oarlock".to_owned()).spawn(end);
         }
-        runtime.shutdown_background();
     }
 }
 
@@ -146,8 +160,8 @@ impl Locks {
         self.0.block_on(async { Ok(self.0.locks.shutdown(deadline).await) })
     }
 
-    /// The asynchronous handle, for all that this one has not. It must be used on this module's thread or on a runtime
-    /// that goes on for as long as it is used.
+    /// The asynchronous handle, for all that this one has not. It must be used on a runtime that goes on for as long as it is
+    /// used, and no longer than this handle or a clone of it: with the last of them, all that is held ends.
     pub fn as_async(&self) -> &crate::Locks {
         &self.0.locks
     }

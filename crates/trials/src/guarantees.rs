@@ -13,7 +13,7 @@ const SOURCE: &str = "docs/guarantees.in.md";
 const PAGE: &str = "docs/guarantees.md";
 
 /// Each backend that passes the suite: where that is run, and where it declares the cases that it does not pass.
-const SUITES: [(&str, &str, &str); 7] = [
+const SUITES: [(&str, &str, &str); 8] = [
     ("sqlite", "crates/lock-sql/tests/conformance.rs", "crates/lock-sql/tests/conformance.rs"),
     ("redis", "crates/lock-redis/tests/conformance.rs", "crates/lock-redis/tests/conformance.rs"),
     (
@@ -24,6 +24,11 @@ const SUITES: [(&str, &str, &str); 7] = [
     ("zookeeper", "crates/lock-zookeeper/tests/ensemble.rs", "crates/lock-zookeeper/tests/harness/mod.rs"),
     ("etcd", "crates/lock-etcd/tests/conformance_three.rs", "crates/lock-etcd/tests/common/mod.rs"),
     ("postgres", "crates/lock-sql/tests/conformance_postgres.rs", "crates/lock-sql/tests/conformance_postgres.rs"),
+    (
+        "postgres-session",
+        "crates/lock-sql/tests/conformance_postgres_session.rs",
+        "crates/lock-sql/tests/conformance_postgres_session.rs",
+    ),
     ("mysql", "crates/lock-sql/tests/conformance_mysql.rs", "crates/lock-sql/tests/conformance_mysql.rs"),
 ];
 

@@ -25,9 +25,9 @@ const CRASHES: u32 = 60;
 /// What to torture, and how.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The backend on a store made for this: `sqlite`, `postgres`, `mysql`, `redis`, `redis-forgetful`, which keeps
-    /// nothing on disk, or `zookeeper` or `etcd`, three of them; or the URL of a store, of which only the clients are
-    /// struck.
+    /// The backend on a store made for this: `sqlite`, `postgres`, `postgres-session`, `mysql`, `redis`,
+    /// `redis-forgetful`, which keeps nothing on disk, or `zookeeper` or `etcd`, three of them; or the URL of a store, of
+    /// which only the clients are struck.
     backend: String,
     /// For how long.
     #[arg(long, default_value_t = 1.0)]
@@ -59,6 +59,40 @@ fn one(server: Vec<Box<dyn Server>>, url: fn(SocketAddr) -> String) -> Site {
     Site::of(server, move |addresses| url(addresses[0]))
 }
 
+/// A server that knows nothing after it was killed of what stands in tables that are not logged. It is ended by a kill
+/// alone: after an end in good order it would know all.
+struct Forgets(Box<dyn Server>);
+
+impl Server for Forgets {
+    fn address(&self) -> SocketAddr {
+        self.0.address()
+    }
+
+    fn keeps(&self) -> bool {
+        false
+    }
+
+    fn pause(&mut self) {
+        self.0.pause();
+    }
+
+    fn resume(&mut self) {
+        self.0.resume();
+    }
+
+    fn kill(&mut self) {
+        self.0.kill();
+    }
+
+    fn shut_down(&mut self) {
+        self.0.kill();
+    }
+
+    fn start(&mut self) {
+        self.0.start();
+    }
+}
+
 /// A program, what it is started with, and what the names of locks begin with where it locks them.
 fn program(mut command: Command, arguments: &[String], names: &str) -> Program {
     Program::of(command.args(arguments), names)
@@ -84,6 +118,11 @@ fn site(backend: &str, folder: &Path) -> Result<Site, String> {
     Ok(match backend {
         "sqlite" => Site::at(format!("sqlite:{}", folder.join("locks.db").display())),
         "postgres" => one(PostgresServer::start().apart(), PostgresServer::url_at),
+        "postgres-session" => {
+            let servers = PostgresServer::start().apart().into_iter().map(|server| Box::new(Forgets(server)) as Box<_>);
+            let url = |addresses: &[SocketAddr]| format!("{}?mode=session", PostgresServer::url_at(addresses[0]));
+            Site::of(servers.collect(), url)
+        }
         "mysql" => one(MariaDbServer::start().apart(), |address| format!("mysql://root@{address}/mysql")),
         "redis" => redis(&["--appendonly", "yes", "--appendfsync", "always"]),
         "redis-forgetful" => redis(&[]),
@@ -94,7 +133,8 @@ fn site(backend: &str, folder: &Path) -> Result<Site, String> {
         url if url.contains(':') => Site::at(url),
         other => {
             return Err(format!(
-                "{other:?} cannot be tortured: name sqlite, postgres, mysql, redis, redis-forgetful, zookeeper, etcd, or a URL"
+                "{other:?} cannot be tortured: name sqlite, postgres, postgres-session, mysql, redis, \
+                  redis-forgetful, zookeeper, etcd, or a URL"
             ));
         }
     })

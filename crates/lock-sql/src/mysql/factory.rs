@@ -10,7 +10,7 @@ use super::bell::quiet;
 use super::error::is_missing_table;
 use super::statements::{SCHEMA, SETUP, Statements, VERSION};
 use super::{MySqlLock, arguments};
-use crate::server::{Again, Read, Server, ServerOptions, Statement, TlsMode, fit};
+use crate::server::{Again, Mode, Read, Server, ServerOptions, Statement, TlsMode, fit};
 
 impl ServerOptions {
     /// The script that makes the tables in MySQL and MariaDB: for those who give their programs no right to do so.
@@ -62,13 +62,17 @@ impl MySqlLock {
     /// # Errors
     /// [`ErrorKind::Invalid`] for an option that cannot be, [`ErrorKind::Unavailable`] if the server cannot be reached
     /// or is read-only, [`ErrorKind::Refused`] for a wrong user or password, missing rights, and tables of another
-    /// shape, [`ErrorKind::Unsupported`] for `pooler`, for one of several primaries (Galera, Group Replication), and for TLS
+    /// shape, [`ErrorKind::Unsupported`] for `pooler` and `mode=session`, for one of several primaries (Galera, Group Replication), and for TLS
     /// where it is not built in.
     ///
     /// # Cancel safety
     /// Nothing is held yet. The tables may have been made.
     pub async fn with(options: ServerOptions) -> Result<Self> {
         let prefix = options.check()?;
+        if options.mode == Mode::Session {
+            let message = "mode=session is for PostgreSQL; leave `mode` off";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
         if options.pooler {
             let message = "pooler is for PostgreSQL; MySQL needs connections of its own";
             return Err(Error::new(ErrorKind::Unsupported, message));

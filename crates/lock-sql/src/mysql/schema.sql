@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS {t}_client (id VARBINARY(20) PRIMARY KEY, seen_us BIG
 
 -- The marks of owners who gave up while a request of theirs was on its way: should it land yet, it is refused. A mark begins with
 -- two digits, one of 256 pairs. A row for each pair, which stays, keeps the others from being next to each other.
-CREATE TABLE IF NOT EXISTS {t}_gone (mark VARBINARY(512) PRIMARY KEY, at_us BIGINT NOT NULL) ENGINE=InnoDB;
+CREATE TABLE IF NOT EXISTS {t}_gone (mark VARBINARY(514) PRIMARY KEY, at_us BIGINT NOT NULL) ENGINE=InnoDB;
 INSERT IGNORE INTO {t}_gone SELECT CONCAT(one.digit, other.digit), 9000000000000000000
     FROM (SELECT '0' AS digit UNION SELECT '1' UNION SELECT '2' UNION SELECT '3' UNION SELECT '4' UNION SELECT '5' UNION SELECT '6'
         UNION SELECT '7' UNION SELECT '8' UNION SELECT '9' UNION SELECT 'a' UNION SELECT 'b' UNION SELECT 'c' UNION SELECT 'd'

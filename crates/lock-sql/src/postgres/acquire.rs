@@ -107,7 +107,13 @@ impl PostgresLock {
         let (client, place) = (place.map(|place| place.0), place.map_or(0, |place| place.1 as i64));
         let arguments = arguments!(key, claim.owner.as_str(), lease_us, client, place);
         let on_its_way = self.unsettled.send(&claim.owner);
-        let answer = on_its_way.answered(self.server.run(&self.statements.acquire, arguments, Again::Yes).await)?;
+        let answer = on_its_way.answered(self.server.run(&self.statements.acquire, arguments, Again::Yes).await);
+        // What was sent with others may land yet, or have been done.
+        let may_be = |error: Error| match self.unsettled.contains(&claim.owner) {
+            true => error.after_something_was_done(),
+            false => error,
+        };
+        let answer = answer.map_err(may_be)?;
         let [token, left_us, now_us, held]: [Option<i64>; 4] = the_row(&answer)?.read(0)?;
         match (token, left_us) {
             (Some(token), Some(left_us)) => Ok(Acquired::Granted(Grant::new(
@@ -147,12 +153,18 @@ impl PostgresLock {
                     on_its_way.settle();
                 }
                 // What is wrong with one of them is not the others' fault.
-                if error.kind() == ErrorKind::Refused { Ok(Taken::Alone(None)) } else { Err(error) }
+                if is_said_by_server(&error) { Ok(Taken::Alone(None)) } else { Err(error) }
             }
             // Asked again, it finds what it was given.
             Sent::Unanswered => Ok(Taken::Alone(None)),
         }
     }
+}
+
+/// Did the server answer, and with an error?
+fn is_said_by_server(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref());
+    matches!(source, Some(sqlx::Error::Database(_)))
 }
 
 /// What sends several such requests.

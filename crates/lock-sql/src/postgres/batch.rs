@@ -36,6 +36,8 @@ struct State<Q, A> {
 
 struct Waiting<Q, A> {
     number: u64,
+    /// Where it waits. Another runtime may end, or stand still, while this one goes on.
+    runtime: Handle,
     request: Q,
     answer: oneshot::Sender<A>,
 }
@@ -87,7 +89,7 @@ impl<Q: Send + 'static, A: Send + 'static> Batches<Q, A> {
             let (answer, answered) = oneshot::channel();
             state.number += 1;
             let number = state.number;
-            state.waiting.push(Waiting { number, request: request(), answer });
+            state.waiting.push(Waiting { number, runtime: Handle::current(), request: request(), answer });
             (number, answered)
         };
         let told = match tokio::time::timeout(self.patience, &mut answered).await {
@@ -105,13 +107,18 @@ impl<Q: Send + 'static, A: Send + 'static> Batches<Q, A> {
         at.map(|at| state.waiting.remove(at)).is_some()
     }
 
-    /// Those who wait; or, if nobody does, one call less is under way.
+    /// Those who wait on the runtime of the first of them; or, if nobody waits, one call less is under way.
     fn take(&self) -> Vec<Waiting<Q, A>> {
         let mut state = self.state();
         // Nothing was sent for those who gave up.
         state.waiting.retain(|waiting| !waiting.answer.is_closed());
-        let some = state.waiting.len().min(AT_ONCE);
-        let taken: Vec<_> = state.waiting.drain(..some).collect();
+        let runtime = state.waiting.first().map(|waiting| waiting.runtime.id());
+        let (mut taken, mut left) = (Vec::new(), Vec::new());
+        for waiting in std::mem::take(&mut state.waiting) {
+            let goes = taken.len() < AT_ONCE && Some(waiting.runtime.id()) == runtime;
+            if goes { taken.push(waiting) } else { left.push(waiting) }
+        }
+        state.waiting = left;
         if taken.is_empty() {
             state.under_way -= 1;
         }
@@ -122,12 +129,9 @@ impl<Q: Send + 'static, A: Send + 'static> Batches<Q, A> {
 impl<Q: Send + 'static, A: Send + 'static> Next for Batches<Q, A> {
     fn next(self: Arc<Self>) {
         let taken = self.take();
-        if taken.is_empty() {
-            return;
-        }
+        let Some(runtime) = taken.first().map(|waiting| waiting.runtime.clone()) else { return };
         let under_way = UnderWay(Some(Arc::clone(&self) as Arc<dyn Next>));
-        // Outside a runtime nothing can be sent, and those who wait hear that nobody knows.
-        let Ok(runtime) = Handle::try_current() else { return };
+        // If that runtime has ended, so have they, and the turn goes on.
         runtime.spawn(async move {
             let (requests, answers): (Vec<_>, Vec<_>) =
                 taken.into_iter().map(|waiting| (waiting.request, waiting.answer)).unzip();
@@ -209,19 +213,22 @@ mod tests {
     }
 
     #[test]
-    fn without_a_runtime_they_are_told() {
+    fn each_is_sent_by_its_own_runtime() {
         let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (batches, _) = counting(LONG);
+        // It is not driven any more when its call ends, and nobody is on it.
         let under_way = runtime().block_on(async { (alone(&batches).await, alone(&batches).await) });
-        let waiting = std::thread::spawn({
+        let waiting = [1, 2].map(|request| {
             let batches = Arc::clone(&batches);
-            move || runtime().block_on(batches.send(|| 1))
+            std::thread::spawn(move || runtime().block_on(batches.send(|| request)))
         });
-        while batches.state().waiting.is_empty() {
+        while batches.state().waiting.len() < 2 {
             std::thread::yield_now();
         }
         drop(under_way);
-        assert!(matches!(waiting.join().unwrap(), Sent::Unanswered));
+        for waiting in waiting {
+            assert!(matches!(waiting.join().unwrap(), Sent::WithOthers(1)));
+        }
         drop(runtime().block_on(async { (alone(&batches).await, alone(&batches).await) }));
     }
 }

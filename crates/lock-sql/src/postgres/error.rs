@@ -54,6 +54,12 @@ fn of_code(code: &str) -> Said {
         "22P05" | "22021" => {
             said(Refused, "the database's encoding has no place for this name; use a database in UTF8", Stay)
         }
+        // Our own, of a function for sessions.
+        "OL001" => said(
+            Refused,
+            "another name, or something that is no lock, has the number of this one; choose another name",
+            Stay,
+        ),
         "26000" | "08P01" => said(
             Unsupported,
             "something between us and the server lends connections; say so by `pooler=true`, or go past it",

@@ -10,8 +10,8 @@ use super::acquire::takes;
 use super::error::Postgres;
 use super::release::releases;
 use super::statements::{SCHEMA, Statements, VERSION, the_row};
-use super::{PostgresLock, arguments};
-use crate::server::{Again, Read, Server, ServerOptions, Statement, TlsMode, fit};
+use super::{PostgresLock, PostgresSessionLock, arguments, session};
+use crate::server::{Again, Mode, Read, Server, ServerOptions, Statement, Table, TlsMode, fit};
 
 impl ServerOptions {
     /// The script that makes the tables and functions in PostgreSQL: for those who give their programs no right to do
@@ -20,7 +20,12 @@ impl ServerOptions {
         self.reached.table.fill(SCHEMA)
     }
 
-    fn for_postgres(&self) -> PgConnectOptions {
+    /// The same for a [`PostgresSessionLock`].
+    pub fn postgres_session_schema(&self) -> String {
+        self.reached.table.fill(session::SCHEMA)
+    }
+
+    pub(super) fn for_postgres(&self) -> PgConnectOptions {
         let login = &self.login;
         let mut options = PgConnectOptions::new_without_pgpass().host(&login.host).application_name("oarlock");
         if let Some(port) = login.port {
@@ -58,7 +63,7 @@ impl ServerOptions {
 
     /// With the schema of the tables, once that is known: it alone is searched, so that the names in statements and in
     /// functions mean the same tables over each connection. Temporary ones come last, or they would come first.
-    fn connecting(&self, schema: Option<&str>) -> PgConnectOptions {
+    pub(super) fn connecting(&self, schema: Option<&str>) -> PgConnectOptions {
         let connect = self.for_postgres();
         if self.pooler {
             // A pooler refuses settings that it cannot have for each client.
@@ -108,13 +113,11 @@ impl PostgresLock {
     pub async fn with(options: ServerOptions) -> Result<Self> {
         let prefix = options.check()?;
         let statements = Statements::new(&options.reached.table);
-        // Once, and over a connection that is not used again: another one might be led to other tables, by other settings
-        // of its user, or because somebody makes some.
-        let found = Self::find(&options.server(None), &statements).await?;
+        let found = Found::by(&options).await?;
         let schema = options.reached.table.schema().map_or(found.schema, str::to_owned);
         let (server, statements) = (Arc::new(options.server(Some(&schema))), Arc::new(statements));
-        // So that half of the connections are left for what is sent with others, and for renewals.
-        let most = (options.reached.connections / 2).max(1);
+        // A pooler's client that is stopped would keep the locks of all that it sent with others.
+        let most = if options.pooler { usize::MAX } else { (options.reached.connections / 2).max(1) };
         let lock = Self {
             takes: takes(&server, &statements, most),
             releases: releases(&server, &statements, most),
@@ -133,14 +136,39 @@ impl PostgresLock {
         if !found.made {
             lock.server.script(&options.postgres_schema()).await?;
         }
-        let probed = lock.server.run(&lock.statements.probe, arguments!(), Again::Yes).await?;
-        fit(the_row(&probed)?.read("version")?, VERSION, &lock.server.shown, &options.reached.table)?;
+        let (shown, table) = (&lock.server.shown, &options.reached.table);
+        let probed = match lock.server.run(&lock.statements.probe, arguments!(), Again::Yes).await {
+            Ok(probed) => probed,
+            Err(error) => {
+                // Tables of the other mode have another shape.
+                if let Ok(probed) = lock.server.run(&lock.statements.mode, arguments!(), Again::Yes).await {
+                    fit_mode(the_row(&probed)?.read("mode")?, Mode::Row, shown, table)?;
+                }
+                return Err(error);
+            }
+        };
+        fit_mode(the_row(&probed)?.read("mode")?, Mode::Row, shown, table)?;
+        fit(the_row(&probed)?.read("version")?, VERSION, shown, table)?;
         lock.sweep_if_due();
         warn_of(&lock.findings().await.unwrap_or_default(), &lock.server.shown);
         Ok(lock)
     }
+}
 
-    async fn find(server: &Server<Postgres>, statements: &Statements) -> Result<Found> {
+/// Which tables are meant, and on which server.
+pub(super) struct Found {
+    pub(super) made: bool,
+    /// Quoted where it must be.
+    pub(super) schema: String,
+    /// The server's version, as in 150004.
+    pub(super) server: i64,
+}
+
+impl Found {
+    /// Once, and over a connection that is not used again: another one might be led to other tables, by other settings of
+    /// its user, or because somebody makes some.
+    pub(super) async fn by(options: &ServerOptions) -> Result<Self> {
+        let (server, statements) = (options.server(None), Statements::new(&options.reached.table));
         let found = server.run(&statements.find, arguments!(), Again::Yes).await;
         server.close().await;
         let found = found?;
@@ -151,22 +179,30 @@ impl PostgresLock {
         }
         // Without any, the server says so when the tables are made.
         let schema = row.read::<Option<String>, _>("schema")?.unwrap_or_else(|| "public".to_owned());
-        Ok(Found { made: row.read("made")?, schema })
+        Ok(Self { made: row.read("made")?, schema, server: row.read("server")? })
     }
 }
 
-/// Which tables are meant.
-struct Found {
-    made: bool,
-    /// Quoted where it must be.
-    schema: String,
+/// Are the tables of this mode? A fleet whose clients lock in two ways would not exclude each other.
+pub(super) fn fit_mode(found: Option<&str>, known: Mode, server: &str, table: &Table) -> Result<()> {
+    // Tables that were made before there were modes.
+    let found = found.unwrap_or("row");
+    if found == known.to_string() {
+        return Ok(());
+    }
+    let message = format!(
+        "the server {server}: the tables {table}_… are those of mode={found}, and this client was told mode={known}; have all \
+         clients use one mode, or name other tables by `table`"
+    );
+    Err(Error::new(ErrorKind::Refused, message))
 }
 
 /// Connects to `postgres://user:password@host:port/database`.
 ///
-/// Its own settings are `table`, `timeout`, `connections` and `pooler`, see [`ServerOptions`]; `host` (also the folder
-/// of a socket), `user`, `password` and `dbname`, which go before what the URL says; and `sslmode`, `sslrootcert`,
-/// `sslcert` and `sslkey`, as for PostgreSQL's own programs.
+/// Its own settings are `mode`: `row`, the default, for a [`PostgresLock`], or `session`, for a [`PostgresSessionLock`];
+/// `table`, `timeout`, `connections` and `pooler`, see [`ServerOptions`]; `host` (also the folder of a socket), `user`,
+/// `password` and `dbname`, which go before what the URL says; and `sslmode`, `sslrootcert`, `sslcert` and `sslkey`, as
+/// for PostgreSQL's own programs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PostgresFactory;
 
@@ -177,10 +213,18 @@ impl BackendFactory for PostgresFactory {
     }
 
     async fn connect(&self, target: Target) -> Result<Arc<dyn DistributedLock>> {
-        Ok(Arc::new(PostgresLock::with(ServerOptions::from_target(target)?).await?))
+        let options = ServerOptions::from_target(target)?;
+        Ok(match options.mode {
+            Mode::Row => Arc::new(PostgresLock::with(options).await?),
+            Mode::Session => Arc::new(PostgresSessionLock::with(options).await?),
+        })
     }
 
     fn schema(&self, target: Target) -> Result<String> {
-        Ok(ServerOptions::from_target(target)?.postgres_schema())
+        let options = ServerOptions::from_target(target)?;
+        Ok(match options.mode {
+            Mode::Row => options.postgres_schema(),
+            Mode::Session => options.postgres_session_schema(),
+        })
     }
 }

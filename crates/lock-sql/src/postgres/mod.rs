@@ -8,6 +8,7 @@ mod error;
 mod factory;
 mod release;
 mod renew;
+mod session;
 mod statements;
 mod status;
 mod sweep;
@@ -33,6 +34,7 @@ use arguments::arguments;
 use error::Postgres;
 pub use factory::PostgresFactory;
 use release::Releases;
+pub use session::PostgresSessionLock;
 use statements::Statements;
 
 /// Locks in a PostgreSQL database.

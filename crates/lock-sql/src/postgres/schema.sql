@@ -1,9 +1,11 @@
 -- The tables and functions of Oarlock's locks, version 4. All times are microseconds since 1970 by the database's clock.
 -- Whoever uses the locks needs SELECT, INSERT, UPDATE and DELETE on the tables.
 --
--- Whoever changes a lock has its row first, until the transaction's end, in one of two ways.
+-- Whoever changes a lock has its row first, until the transaction's end, in one of three ways.
 -- * By one update that demands that nobody waits (`waited_for`), and that the owner is whom it expects. If it had to wait for
 --   the row, the server comes to these conditions again, with the row as it is by then.
+-- * For many names at once: by a locking read that leaves out what another is at, and demands the same conditions of the rows as
+--   they are by then; and an update that demands them once more. So these calls wait for nobody, nor for each other.
 -- * By `decide`. What is read afterwards, each statement with a snapshot of its own, is the present. Whoever enters the line has
 --   decided, and has set `waited_for`, which goes only when nobody is left in line: so no release overlooks it. Nobody decides
 --   about one lock who has another, but for `look`, which goes by the order of names.
@@ -17,6 +19,8 @@ SELECT pg_advisory_xact_lock(hashtextextended('{t}', 1));
 CREATE TABLE IF NOT EXISTS {t}_meta (key text PRIMARY KEY, value bigint NOT NULL, place text NOT NULL DEFAULT '');
 INSERT INTO {t}_meta VALUES ('version', 4), ('floor', 0), ('lock', 0), ('waiter', 0), ('client', 0), ('gone', 0)
     ON CONFLICT DO NOTHING;
+-- Tables are of the mode of their first user. Those without one are of this.
+INSERT INTO {t}_meta VALUES ('mode', 0, 'row') ON CONFLICT DO NOTHING;
 
 -- A lock's row stays when it is released, so that its token goes on. `waited_for`: somebody may be in line.
 CREATE TABLE IF NOT EXISTS {t}_lock (

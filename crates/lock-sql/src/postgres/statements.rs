@@ -29,7 +29,7 @@ const SWEPT: [(&str, &str, &str, &str); 4] = [
 ];
 
 /// By the order of the keys, so that no sweep reads more than its share, and without a wait for a row that is in use.
-const SWEEP: &str = "WITH turn AS (SELECT place FROM {t}_meta
+pub(super) const SWEEP: &str = "WITH turn AS (SELECT place FROM {t}_meta
         WHERE key = '{table}' AND abs({t}_now() - value) >= $1 FOR UPDATE SKIP LOCKED),
     seen AS MATERIALIZED (SELECT ctid AS at, {key} AS key, {old} AS old FROM {t}_{table}
         WHERE {key} > (SELECT {place} FROM turn) ORDER BY {key} LIMIT {some}),
@@ -42,10 +42,12 @@ const SWEEP: &str = "WITH turn AS (SELECT place FROM {t}_meta
 /// The statements, with the names of the tables.
 #[derive(Debug)]
 pub(super) struct Statements {
-    /// Answers whether the tables are there, the schema that they are in or will be made in, and whether the server is a
-    /// standby.
+    /// Answers whether the tables are there, the schema that they are in or will be made in, whether the server is a
+    /// standby, and its version.
     pub(super) find: Statement,
-    /// Answers the tables' version; fails if they have another shape.
+    /// Answers the mode of the tables.
+    pub(super) mode: Statement,
+    /// Answers the tables' version and mode; fails if they have another shape.
     pub(super) probe: Statement,
     /// $1 key, $2 owner, $3 lease, $4 client or null, $5 place: see the function.
     pub(super) acquire: Statement,
@@ -90,11 +92,14 @@ impl Statements {
         Self {
             find: fill(
                 "SELECT to_regclass('{t}_meta') IS NOT NULL AS made, pg_is_in_recovery() AS standby,
+                    current_setting('server_version_num')::bigint AS server,
                     coalesce((SELECT relnamespace::regnamespace FROM pg_class WHERE oid = to_regclass('{t}_meta')),
                         to_regnamespace(quote_ident(current_schema())))::text AS schema",
             ),
+            mode: fill("SELECT (SELECT place FROM {t}_meta WHERE key = 'mode') AS mode"),
             probe: fill(
                 "SELECT (SELECT value FROM {t}_meta WHERE key = 'version') AS version,
+                    (SELECT place FROM {t}_meta WHERE key = 'mode') AS mode,
                     (SELECT count(*) FROM (SELECT place FROM {t}_meta LIMIT 1) AS m),
                     (SELECT count(*) FROM (SELECT name, owner, token, lease_us, since_us, expires_us, waited_for
                         FROM {t}_lock LIMIT 1) AS l),

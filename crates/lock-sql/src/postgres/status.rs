@@ -5,19 +5,17 @@ use sqlx::postgres::PgRow;
 
 use super::statements::the_row;
 use super::{PostgresLock, arguments};
-use crate::keys::holder;
+use crate::keys::{Prefix, holder};
 use crate::server::{Again, Read};
 
 impl PostgresLock {
     pub(super) async fn status_of(&self, name: &LockName) -> Result<LockStatus> {
         let answer = self.server.run(&self.statements.inspect, arguments!(self.prefix.key(name)), Again::Yes).await?;
-        self.status(the_row(&answer)?)
+        status(the_row(&answer)?, &self.prefix, &self.server.shown)
     }
 
     pub(super) async fn holder_of(&self, name: &LockName) -> Result<Option<Holder>> {
         let answer = self.server.run(&self.statements.holder, arguments!(self.prefix.key(name)), Again::Yes).await?;
-        let held =
-            |row: &PgRow| holder(row.read("owner")?, row.read("held_us")?, row.read("left_us")?, row.read("token")?);
         answer.rows.first().map(held).transpose()
     }
 
@@ -26,9 +24,7 @@ impl PostgresLock {
         let after = query.after.as_ref().map(|name| self.prefix.key(name)).unwrap_or_default();
         let arguments = arguments!(from, after, end, query.fetch_size() as i64);
         let answer = self.server.run(&self.statements.list, arguments, Again::Yes).await?;
-        let mut locks: Vec<_> = answer.rows.iter().map(|row| self.status(row)).collect::<Result<_>>()?;
-        let next = query.cut(&mut locks, |lock| &lock.name);
-        Ok(Page::new(locks, next))
+        page(query, &answer.rows, &self.prefix, &self.server.shown)
     }
 
     /// Ends a hold, whosoever it is.
@@ -41,17 +37,27 @@ impl PostgresLock {
         }
         Ok(None)
     }
+}
 
-    fn status(&self, row: &PgRow) -> Result<LockStatus> {
-        let name = self.prefix.name(row.read("name")?).ok_or_else(|| {
-            let server = &self.server.shown;
-            Error::new(ErrorKind::Refused, format!("the server {server}: a row has a name that is none of ours"))
-        })?;
-        let holder = match row.read::<Option<&str>, _>("owner")? {
-            Some(owner) => Some(holder(owner, row.read("held_us")?, row.read("left_us")?, row.read("token")?)?),
-            None => None,
-        };
-        let waiters: Vec<String> = row.read("waiters")?;
-        Ok(LockStatus::new(name, holder, waiters.iter().map(|owner| OwnerId::from_store(owner))))
-    }
+/// Some locks, of which one more than asked for was fetched if there are more.
+pub(super) fn page(query: &ListQuery, rows: &[PgRow], prefix: &Prefix, server: &str) -> Result<Page> {
+    let mut locks: Vec<_> = rows.iter().map(|row| status(row, prefix, server)).collect::<Result<_>>()?;
+    let next = query.cut(&mut locks, |lock| &lock.name);
+    Ok(Page::new(locks, next))
+}
+
+/// Who holds a lock.
+pub(super) fn held(row: &PgRow) -> Result<Holder> {
+    holder(row.read("owner")?, row.read("held_us")?, row.read("left_us")?, row.read("token")?)
+}
+
+/// Who holds a lock and who waits for it.
+pub(super) fn status(row: &PgRow, prefix: &Prefix, server: &str) -> Result<LockStatus> {
+    let name = prefix.name(row.read("name")?).ok_or_else(|| {
+        Error::new(ErrorKind::Refused, format!("the server {server}: a row has a name that is none of ours"))
+    })?;
+    let is_held = row.read::<Option<&str>, _>("owner")?.is_some();
+    let holder = is_held.then(|| held(row)).transpose()?;
+    let waiters: Vec<String> = row.read("waiters")?;
+    Ok(LockStatus::new(name, holder, waiters.iter().map(|owner| OwnerId::from_store(owner))))
 }

@@ -17,7 +17,7 @@ use sqlx::{AssertSqlSafe, Connection, Database, Either, Executor, IntoArguments}
 
 pub(crate) use error::{Dialect, Next, SHAPE, Said, fit};
 pub use options::ServerOptions;
-pub(crate) use options::{Reached, Table, TlsMode};
+pub(crate) use options::{Mode, Reached, Table, TlsMode};
 use pool::Pool;
 pub(crate) use read::{Read, caught};
 pub(crate) use unsettled::Unsettled;
@@ -78,7 +78,7 @@ impl<D: Dialect> Request<'_, D> {
     }
 }
 
-type Answered<DB> = (Vec<<DB as Database>::Row>, Vec<<DB as Database>::QueryResult>);
+pub(crate) type Answered<DB> = (Vec<<DB as Database>::Row>, Vec<<DB as Database>::QueryResult>);
 
 type ConnectionOf<D> = <<D as Dialect>::Database as Database>::Connection;
 type OptionsOf<D> = <ConnectionOf<D> as Connection>::Options;
@@ -248,7 +248,7 @@ where
         }
     }
 
-    fn too_slow(&self, sent: bool) -> Error {
+    pub(crate) fn too_slow(&self, sent: bool) -> Error {
         let (server, limit) = (&self.shown, self.timeout);
         match sent {
             true => Error::new(
@@ -274,7 +274,7 @@ where
 }
 
 /// To its end: a row may come before the commit.
-async fn read_all<DB: Database>(
+pub(crate) async fn read_all<DB: Database>(
     mut answers: impl Stream<Item = sqlx::Result<Either<DB::QueryResult, DB::Row>>> + Unpin,
     (rows, results): &mut Answered<DB>,
 ) -> sqlx::Result<()> {

@@ -14,8 +14,9 @@ use lock_core::{
 use crate::keys::Prefix;
 
 /// The parameters of the URL, and the settings of the config, that are a server's own.
-const KNOWN: [&str; 12] = [
+const KNOWN: [&str; 13] = [
     "table",
+    "mode",
     "timeout",
     "connections",
     "pooler",
@@ -35,6 +36,8 @@ pub struct ServerOptions {
     pub(crate) login: Login,
     pub(crate) tls: Tls,
     pub(crate) pooler: bool,
+    /// For a factory.
+    pub(crate) mode: Mode,
     pub(crate) reached: Reached,
 }
 
@@ -83,6 +86,37 @@ impl FromStr for TlsMode {
                 let modes = "there are disable, prefer, require, verify-ca and verify-full";
                 return Err(Error::new(ErrorKind::Invalid, format!("{text:?} is no mode; {modes}")));
             }
+        })
+    }
+}
+
+/// What a lock is in the database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// A row.
+    #[default]
+    Row,
+    /// What a session of the server has, for PostgreSQL alone.
+    Session,
+}
+
+impl FromStr for Mode {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "row" => Ok(Self::Row),
+            "session" => Ok(Self::Session),
+            _ => Err(Error::new(ErrorKind::Invalid, format!("{text:?} is no mode; there are row and session"))),
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Row => "row",
+            Self::Session => "session",
         })
     }
 }
@@ -235,6 +269,7 @@ impl ServerOptions {
             reached.table = table;
         }
         self.pooler = params.take_parsed("pooler")?.unwrap_or(self.pooler);
+        self.mode = params.take_parsed("mode")?.unwrap_or(self.mode);
         if let Some(host) = params.take("host") {
             if host.starts_with('/') {
                 *self = self.clone().socket(host);
@@ -278,7 +313,7 @@ impl ServerOptions {
             connections: 8,
             clock: Arc::new(SystemClock),
         };
-        Ok(Self { login, tls: Tls::default(), pooler: false, reached })
+        Ok(Self { login, tls: Tls::default(), pooler: false, mode: Mode::Row, reached })
     }
 
     /// What has to be right before anything is sent.
@@ -343,5 +378,6 @@ mod tests {
             assert_eq!(bad.check().unwrap_err().kind(), ErrorKind::Invalid);
         }
         assert_eq!("sometimes".parse::<TlsMode>().unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!("table".parse::<Mode>().unwrap_err().kind(), ErrorKind::Invalid);
     }
 }

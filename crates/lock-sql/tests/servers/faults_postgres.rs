@@ -239,8 +239,8 @@ async fn what_is_full_or_read_only_says_so() {
     run(&server, "ALTER DATABASE postgres SET default_transaction_read_only = on").await;
     run(&server, ENDED).await;
     // The first copy of the first request went over a session that had ended, and of that nothing is known.
-    for kind in [ErrorKind::Unknown, ErrorKind::Unavailable] {
-        let error = lock.try_lock(&claim("z", "first")).await.unwrap_err();
+    for (owner, kind) in [("first", ErrorKind::Unknown), ("second", ErrorKind::Unavailable)] {
+        let error = lock.try_lock(&claim("z", owner)).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.to_string().contains("read-only"), "{error}");
     }

@@ -12,6 +12,7 @@ mod pools;
 #[path = "../says/mod.rs"]
 mod says;
 mod sent_twice;
+mod sessions;
 mod setups_mysql;
 mod setups_postgres;
 mod tls;

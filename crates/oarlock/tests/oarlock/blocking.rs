@@ -56,6 +56,16 @@ fn what_is_dropped_is_released_when_the_last_handle_goes() {
 }
 
 #[test]
+fn the_last_handle_may_go_inside_a_runtime() {
+    let (_dir, url) = store();
+    let guard = blocking::connect(&url).unwrap().mutex("x").lock().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async { drop(guard) });
+    // Sooner than at the end of its lease.
+    blocking::connect(&url).unwrap().mutex("x").wait(BOUND).lock().unwrap().unlock().unwrap();
+}
+
+#[test]
 fn a_section_runs_with_the_lock() {
     let locks = blocking::connect("memory:").unwrap();
     let lease = locks.run("x", |lease| lease.is_held().then_some(lease)).unwrap().unwrap();

@@ -6,6 +6,7 @@
 mod fenced_record;
 #[path = "../../examples/shared_token.rs"]
 mod shared_token;
+#[cfg(feature = "blocking")]
 #[path = "../../examples/without_a_runtime.rs"]
 mod without_a_runtime;
 
@@ -38,6 +39,7 @@ fn a_paused_writer_is_refused() {
     fenced_record::demo(config).unwrap();
 }
 
+#[cfg(feature = "blocking")]
 #[test]
 fn a_plain_main_loses_no_increment() {
     let (_dir, config) = store();
