@@ -12,7 +12,9 @@
 -- Who gives up decides, and notes that in `gone`. A late request to acquire had the row before, and is undone; or it has it
 -- afterwards, and looks into `gone` only then.
 BEGIN;
--- Two programs may make them at once.
+-- Many programs may make them at once, and the last waits for all others.
+SET LOCAL lock_timeout = '10s';
+SET LOCAL statement_timeout = '10s';
 SELECT pg_advisory_xact_lock(hashtextextended('{t}', 1));
 
 -- Of each table that is swept: when that was, and behind which key it goes on.

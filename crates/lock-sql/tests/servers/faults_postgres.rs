@@ -310,13 +310,22 @@ async fn rights_and_shapes() {
     }
 }
 
-/// Many clients make the tables at once.
+/// Many clients make the tables at once, and another takes its time: each waits for that, longer than a request may.
 #[tokio::test]
 async fn the_tables_are_made_once() {
     let server = PostgresServer::start();
+    let mut raw = PgConnection::connect(&server.url()).await.unwrap();
+    let mut another = raw.begin().await.unwrap();
+    another.execute("SELECT pg_advisory_xact_lock(hashtextextended('oarlock', 1))").await.unwrap();
     let url = server.url();
     let connecting = (0..8).map(|_| PostgresLock::connect(&url, "oarlock"));
-    for lock in futures_util::future::join_all(connecting).await {
+    let done = async {
+        // Twice as long as a request waits for what another has locked.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        another.rollback().await.unwrap();
+    };
+    let (connected, ()) = tokio::join!(futures_util::future::join_all(connecting), done);
+    for lock in connected {
         lock.unwrap();
     }
 }

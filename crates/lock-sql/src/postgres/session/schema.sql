@@ -10,7 +10,9 @@
 -- The notes are not logged: no write of theirs waits for the disk, and a crash of the server empties the table, when it
 -- ends all sessions too.
 BEGIN;
--- Two programs may make them at once.
+-- Many programs may make them at once, and the last waits for all others.
+SET LOCAL lock_timeout = '10s';
+SET LOCAL statement_timeout = '10s';
 SELECT pg_advisory_xact_lock(hashtextextended('{t}', 1));
 
 -- `base` is added to what the sequence counts; `hold` and `wait` are when these tables were swept, and behind which key the
