@@ -84,6 +84,9 @@ fn main() -> ExitCode {
     if wanted("postgres-uncontended") {
         figures.push(runtime.block_on(postgres::uncontended(9, second)));
     }
+    if wanted("postgres-names") {
+        figures.push(runtime.block_on(postgres::many_names(7, second * 2)));
+    }
     if wanted("postgres-contended") {
         figures.extend(runtime.block_on(postgres::eight_processes(folder.path(), 5, second * 4)));
     }

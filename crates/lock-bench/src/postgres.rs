@@ -12,7 +12,7 @@ use sqlx::{Connection, PgConnection, PgPool};
 use test_servers::PostgresServer;
 
 use crate::contended::{Load, run};
-use crate::{Figure, PAUSE, cycle, idle, interleaved, middle};
+use crate::{Figure, PAUSE, cycle, idle, interleaved, middle, tasks};
 
 /// Lock and unlock, nobody else there: the median time, per that of the bare pair.
 pub async fn uncontended(rounds: usize, each: Duration) -> Figure {
@@ -41,12 +41,49 @@ async fn bare(server: &PostgresServer) -> PgPool {
 }
 
 async fn pair(bare: &PgPool) {
+    pair_of(bare, "bench").await;
+}
+
+async fn pair_of(bare: &PgPool, name: &str) {
     const INSERT: &str = "INSERT INTO bare VALUES ($1, $2, $3) ON CONFLICT (name) DO UPDATE SET owner = excluded.owner,
         expires = excluded.expires WHERE bare.expires < 0";
-    let insert = sqlx::query(INSERT).bind("bench").bind("bench@host:1#1").bind(1_i64).execute(bare).await;
+    let insert = sqlx::query(INSERT).bind(name).bind("bench@host:1#1").bind(1_i64).execute(bare).await;
     assert_eq!(insert.expect("free").rows_affected(), 1);
-    let delete = sqlx::query("DELETE FROM bare WHERE name = $1 AND owner = $2").bind("bench").bind("bench@host:1#1");
+    let delete = sqlx::query("DELETE FROM bare WHERE name = $1 AND owner = $2").bind(name).bind("bench@host:1#1");
     assert_eq!(delete.execute(bare).await.expect("held").rows_affected(), 1);
+}
+
+/// 64 tasks on 64 names, per as many bare pairs over a pool like ours: what waits at the same moment goes as one call.
+pub async fn many_names(rounds: usize, each: Duration) -> Figure {
+    let server = PostgresServer::start_durable(&[]);
+    let locks = Locks::new(Arc::new(PostgresLock::connect(&server.url(), "bench").await.expect("a server")));
+    let bare = bare(&server).await;
+    let mut ratios = Vec::new();
+    for _ in 0..rounds {
+        let (our, its) = (locks.clone(), bare.clone());
+        let ours = tasks::run(64, each, move |task| {
+            let mutex = our.mutex(task.to_string());
+            async move {
+                let held = mutex.lock().await.expect("free");
+                let taken = Instant::now();
+                held.unlock().await.expect("answered");
+                taken
+            }
+        });
+        let ours = ours.await.rate;
+        let base = tasks::run(64, each, move |task| {
+            let (bare, name) = (its.clone(), task.to_string());
+            async move {
+                pair_of(&bare, &name).await;
+                Instant::now()
+            }
+        });
+        let base = base.await.rate;
+        println!("    postgres: 64 tasks on 64 names {ours:.0}/s, bare pairs {base:.0}/s");
+        ratios.push(ours / base);
+    }
+    drop(locks.shutdown(Duration::from_secs(1)).await);
+    Figure::at_least("postgres: 64 tasks on 64 names, rate / bare pairs on 8 connections", ratios, 2.0)
 }
 
 /// 8 processes on one name, with 2 ms holds and pauses: the rate, per that of `flock` in the same round; the median
@@ -80,7 +117,7 @@ pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [F
 /// `count` clients, as of so many processes, that wait for one lock which nobody releases: what each of them asks in a
 /// second, which is to be no more than that it lives, every five seconds.
 pub async fn waiting(count: usize, during: Duration) -> Figure {
-    let server = PostgresServer::start_with(&["track_functions=all", "max_connections=300"]);
+    let server = PostgresServer::start_with(&["track_functions=all", "max_connections=500"]);
     let connect = async || PostgresLock::connect(&server.url(), "bench").await.expect("a server");
     let rate = idle(count, during, connect, async || calls(&server).await as f64).await;
     Figure::at_most(format!("postgres: statements a second of each of {count} waiters"), vec![rate], 0.21)
