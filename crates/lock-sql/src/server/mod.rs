@@ -2,6 +2,7 @@
 //! settings by which a server is reached.
 
 mod error;
+mod life;
 mod options;
 mod pool;
 mod read;
@@ -16,6 +17,8 @@ use lock_core::{Clock, Error, ErrorKind, Instant, Result};
 use sqlx::{AssertSqlSafe, Connection, Database, Either, Executor, IntoArguments};
 
 pub(crate) use error::{Dialect, Next, SHAPE, Said, fit};
+#[cfg(feature = "postgres")]
+pub(crate) use life::{Life, Lives};
 pub use options::ServerOptions;
 pub(crate) use options::{Mode, Reached, Table, TlsMode};
 use pool::Pool;

@@ -1,17 +1,15 @@
 //! A bounded pool of connections. Dropping what it lends spawns nothing, so that it may be dropped anywhere; and a
 //! connection whose request was given up in the middle is closed, not used again.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::Background;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
-use tokio::runtime::{self, Handle};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 
 use super::error::Dialect;
+use super::life::{Life, Lives};
 use super::read::caught;
 use super::{ConnectionOf, OptionsOf, Statement};
 
@@ -28,21 +26,15 @@ pub(super) struct Pool<D: Dialect> {
     /// How long a connection may take to answer whether it works.
     patience: Duration,
     free: Semaphore,
-    /// None: the pool is closed.
-    shelf: Mutex<Option<Shelf<D>>>,
+    lives: Lives,
+    /// Those that nobody uses, the one that was used last at the end. None: the pool is closed.
+    idle: Mutex<Option<Vec<Idle<D>>>>,
 }
 
-struct Shelf<D: Dialect> {
-    /// The connections that nobody uses, the one that was used last at the end.
-    idle: Vec<Idle<D>>,
-    /// On each runtime on which some were opened, a task that does nothing: it ends with that runtime.
-    lives: HashMap<runtime::Id, Background>,
-}
-
-/// A connection, which works only as long as the runtime on which it was opened.
+/// A connection, and the runtime on which it was opened.
 struct Opened<D: Dialect> {
     connection: ConnectionOf<D>,
-    runtime: runtime::Id,
+    life: Arc<Life>,
 }
 
 struct Idle<D: Dialect> {
@@ -71,23 +63,22 @@ where
     for<'c> &'c mut ConnectionOf<D>: Executor<'c, Database = D::Database>,
 {
     pub(super) fn new(options: OptionsOf<D>, connections: usize, setup: Option<Statement>, patience: Duration) -> Self {
-        let shelf = Mutex::new(Some(Shelf { idle: Vec::new(), lives: HashMap::new() }));
-        Self { options: options.disable_statement_logging(), setup, patience, free: Semaphore::new(connections), shelf }
+        let (options, idle) = (options.disable_statement_logging(), Mutex::new(Some(Vec::new())));
+        Self { options, setup, patience, free: Semaphore::new(connections), lives: Lives::default(), idle }
     }
 
-    fn shelf(&self) -> MutexGuard<'_, Option<Shelf<D>>> {
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    fn idle(&self) -> MutexGuard<'_, Option<Vec<Idle<D>>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A connection: one that is idle, best of all one of this runtime's, or a new one; waits while too many are in use.
     pub(super) async fn lend(&self) -> Result<Lent<'_, D>, NotLent> {
         let permit = self.free.acquire().await.map_err(|_| NotLent::Closed)?;
-        let here = Handle::current().id();
-        while let Some(Idle { mut opened, since, doubtful }) = self.take_idle(here)? {
+        while let Some(Idle { mut opened, since, doubtful }) = self.take_idle()? {
             let unused = since.elapsed();
             let works = match unused {
                 _ if unused >= OLD => false,
-                _ if unused < DOUBTFUL && !doubtful && opened.runtime == here => true,
+                _ if unused < DOUBTFUL && !doubtful && opened.life.is_here() => true,
                 _ => match timeout(self.patience, caught(opened.connection.ping())).await {
                     Ok(answer) => answer.is_ok(),
                     Err(_) => {
@@ -106,44 +97,37 @@ where
             let setup = sqlx::raw_sql(AssertSqlSafe(Arc::clone(setup)));
             caught(connection.execute(setup)).await.map_err(NotLent::Connecting)?;
         }
-        if let Some(shelf) = self.shelf().as_mut() {
-            let life = shelf.lives.entry(here).or_default();
-            if !life.runs() {
-                life.start(std::future::pending());
-            }
-        }
-        let opened = Opened { connection, runtime: here };
+        let opened = Opened { connection, life: self.lives.here() };
         Ok(Lent { pool: self, opened, was_used: false, _permit: permit })
     }
 
-    fn take_idle(&self, here: runtime::Id) -> Result<Option<Idle<D>>, NotLent> {
-        let mut shelf = self.shelf();
-        let Shelf { idle, lives } = shelf.as_mut().ok_or(NotLent::Closed)?;
-        if let Some(ours) = idle.iter().rposition(|idle| idle.opened.runtime == here) {
+    fn take_idle(&self) -> Result<Option<Idle<D>>, NotLent> {
+        let mut idle = self.idle();
+        let idle = idle.as_mut().ok_or(NotLent::Closed)?;
+        if let Some(ours) = idle.iter().rposition(|idle| idle.opened.life.is_here()) {
             return Ok(Some(idle.remove(ours)));
         }
-        lives.retain(|_, life| life.runs());
-        idle.retain(|idle| lives.contains_key(&idle.opened.runtime));
+        idle.retain(|idle| idle.opened.life.runs());
         Ok(idle.pop())
     }
 
     /// Closes those that nobody uses: one of them was found broken.
     pub(super) fn forget_idle(&self) {
-        let broken = self.shelf().as_mut().map(|shelf| std::mem::take(&mut shelf.idle));
+        let broken = self.idle().as_mut().map(std::mem::take);
         drop(broken);
     }
 
     /// Those that nobody uses are asked whether they work before they are used again: one of them did not answer.
     pub(super) fn doubt_idle(&self) {
-        if let Some(shelf) = self.shelf().as_mut() {
-            shelf.idle.iter_mut().for_each(|idle| idle.doubtful = true);
+        if let Some(idle) = self.idle().as_mut() {
+            idle.iter_mut().for_each(|idle| idle.doubtful = true);
         }
     }
 
     pub(super) async fn close(&self) {
         self.free.close();
-        let shelf = self.shelf().take();
-        for idle in shelf.into_iter().flat_map(|shelf| shelf.idle) {
+        let idle = self.idle().take();
+        for idle in idle.into_iter().flatten() {
             // It is gone either way.
             let _ = caught(idle.opened.connection.close()).await;
         }
@@ -162,8 +146,8 @@ impl<D: Dialect> Lent<'_, D> {
 
     /// Its request is done, and another may use it.
     pub(super) fn give_back(self) {
-        if let Some(shelf) = self.pool.shelf.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-            shelf.idle.push(Idle { opened: self.opened, since: Instant::now(), doubtful: false });
+        if let Some(idle) = self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            idle.push(Idle { opened: self.opened, since: Instant::now(), doubtful: false });
         }
     }
 }

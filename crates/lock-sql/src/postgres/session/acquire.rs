@@ -104,7 +104,7 @@ impl PostgresSessionLock {
             if let Some(session) = idle {
                 return Ok((session, false));
             }
-            let (idle_ms, life) = (idle_ms(claim.lease.max(AT_FIRST)), self.sessions.life());
+            let (idle_ms, life) = (idle_ms(claim.lease.max(AT_FIRST)), self.sessions.lives.here());
             let (open, shown) = (&self.statements.open, &self.server.shown);
             Ok((Session::open(&self.connecting, life, idle_ms, open, shown).await?, true))
         };

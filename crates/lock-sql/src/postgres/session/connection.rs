@@ -4,15 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Background, Error, ErrorKind, Result};
+use lock_core::{Error, ErrorKind, Result};
 use sqlx::postgres::{PgConnectOptions, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection};
-use tokio::runtime::{self, Handle};
 use tokio::time::{Instant, timeout};
 
 use super::super::error::Postgres;
 use crate::keys::SENT;
-use crate::server::{Next, Read, Said, Statement, caught, read_all};
+use crate::server::{Life, Next, Read, Said, Statement, caught, read_all};
 
 /// A session that was idle for so long is asked whether it still works, and has so long for its answer.
 const DOUBTFUL: (Duration, Duration) = (Duration::from_secs(5), Duration::from_millis(500));
@@ -25,26 +24,6 @@ const OLD: Duration = Duration::from_secs(300);
 pub(super) struct Identity {
     pub(super) pid: i32,
     pub(super) began_us: i64,
-}
-
-/// The runtime on which a client's sessions were opened, without which they do not work.
-pub(super) struct Life {
-    runtime: runtime::Id,
-    /// A task that does nothing and ends with that runtime.
-    task: Background,
-}
-
-impl Life {
-    /// Of the runtime that this is called on.
-    pub(super) fn here() -> Self {
-        let mut task = Background::default();
-        task.start(std::future::pending());
-        Self { runtime: Handle::current().id(), task }
-    }
-
-    pub(super) fn is_here(&self) -> bool {
-        self.runtime == Handle::current().id() && self.task.runs()
-    }
 }
 
 pub(super) struct Session {
@@ -113,7 +92,7 @@ impl Session {
 
     /// Can it be asked anything? Not if its runtime has ended.
     pub(super) fn works(&self) -> bool {
-        self.life.task.runs()
+        self.life.runs()
     }
 
     /// May another lock be asked for over it? Not if a request of it was ever given up.

@@ -1,12 +1,13 @@
 //! The sessions of a client: those that nobody uses, and those in which its claims are held or may be.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use lock_core::{Error, OwnerId, Result, StoreToken};
 
-use super::connection::{Identity, Life, Session};
+use super::connection::{Identity, Session};
+use crate::server::Lives;
 
 /// For so long a claim is kept that nobody undoes: whoever does tries again each few seconds, and may give up.
 const KEPT: Duration = Duration::from_secs(3600);
@@ -20,30 +21,19 @@ const MOST: usize = 64;
 /// The sessions that nobody uses, the one that was used last at the end. None: they are closed.
 pub(super) struct Sessions {
     idle: Mutex<Option<Vec<Session>>>,
-    /// The runtime of those that were opened last.
-    life: Mutex<Weak<Life>>,
+    /// The runtimes on which they are opened.
+    pub(super) lives: Lives,
 }
 
 impl Default for Sessions {
     fn default() -> Self {
-        Self { idle: Mutex::new(Some(Vec::new())), life: Mutex::default() }
+        Self { idle: Mutex::new(Some(Vec::new())), lives: Lives::default() }
     }
 }
 
 impl Sessions {
     fn idle(&self) -> MutexGuard<'_, Option<Vec<Session>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// This runtime, for a session to be opened.
-    pub(super) fn life(&self) -> Arc<Life> {
-        let mut last = self.life.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(life) = last.upgrade().filter(|life| life.is_here()) {
-            return life;
-        }
-        let life = Arc::new(Life::here());
-        *last = Arc::downgrade(&life);
-        life
     }
 
     /// One of this runtime's, if there is any.
