@@ -34,6 +34,8 @@ pub(crate) struct Report {
     programs: usize,
     ended: Vec<(Duration, String)>,
     failed: Vec<String>,
+    /// Of each test that failed, how.
+    how: String,
     counts: Counts,
     /// A terminal shows one line that changes.
     live: bool,
@@ -48,8 +50,8 @@ struct Counts {
 
 impl Report {
     pub(crate) fn new(start: Instant, programs: usize) -> Self {
-        let (ended, failed, counts) = (Vec::new(), Vec::new(), Counts::default());
-        Self { start, built: start.elapsed(), programs, ended, failed, counts, live: stdout().is_terminal() }
+        let (ended, failed, how, counts) = (Vec::new(), Vec::new(), String::new(), Counts::default());
+        Self { start, built: start.elapsed(), programs, ended, failed, how, counts, live: stdout().is_terminal() }
     }
 
     /// Takes note of a program that has ended.
@@ -73,6 +75,7 @@ impl Report {
                 ended.said.display()
             );
             self.failed.push(ended.name.clone());
+            self.how += &how(&said);
         }
         self.counts.passed += counts.passed;
         self.counts.failed += counts.failed;
@@ -122,6 +125,7 @@ impl Report {
         }
         let Counts { passed, failed, skipped } = self.counts;
         println!("Total {}, of which {} to build", time(self.start.elapsed()), time(self.built));
+        print!("{}", self.how);
         println!("\n{passed} passed, {failed} failed, {skipped} skipped");
         self.remember();
         if self.failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", self.failed.join(", "))) }
@@ -156,6 +160,27 @@ fn counted(said: &str) -> Counts {
     counts
 }
 
+/// The tests that failed, and the panics of each without their backtraces: what of a long report one wants to read first.
+fn how(said: &str) -> String {
+    let (mut how, mut of_a_failure, mut of_a_panic) = (String::new(), false, false);
+    for line in said.lines() {
+        let name = line.strip_prefix("---- ").and_then(|line| line.strip_suffix(" stdout ----"));
+        if let Some(name) = name {
+            how += &format!("\n{name}\n");
+            (of_a_failure, of_a_panic) = (true, false);
+        } else if line == "failures:" {
+            of_a_failure = false;
+        } else if of_a_failure {
+            let over = line.is_empty() || line == "stack backtrace:" || line.starts_with("note: ");
+            of_a_panic = (of_a_panic && !over) || line.contains(" panicked at ");
+            if of_a_panic {
+                how += &format!("    {line}\n");
+            }
+        }
+    }
+    how
+}
+
 fn end_of(said: &str) -> &str {
     let begin = (said.len().saturating_sub(SHOWN)..said.len()).find(|&at| said.is_char_boundary(at));
     &said[begin.unwrap_or(0)..]
@@ -180,6 +205,16 @@ mod tests {
                     all doctests ran in 1.5s\ntest result: FAILED. 7 passed; 3 failed; 0 ignored; finished in 3 passed";
         assert_eq!(counted(said), Counts { passed: 9, failed: 3, skipped: 1 });
         assert_eq!(counted("it says nothing of 3 passed"), Counts::default());
+    }
+
+    #[test]
+    fn a_failure_is_told_without_its_backtrace() {
+        let said = "test one ... FAILED\n\nfailures:\n\n---- some::one stdout ----\nit begins\n\n\
+                    thread 'some::one' (7) panicked at src/one.rs:3:5:\nit is two\n  left: 1\nstack backtrace:\n   0: begin\n\
+                    note: more\n\n---- other stdout ----\nError: \"none\"\n\nfailures:\n    other\n    some::one\n";
+        let told = "\nsome::one\n    thread 'some::one' (7) panicked at src/one.rs:3:5:\n    it is two\n      left: 1\n\nother\n";
+        assert_eq!(how(said), told);
+        assert_eq!(how("test result: ok. 2 passed"), "");
     }
 
     #[test]
