@@ -305,7 +305,14 @@ impl Place<'_> {
             () = session.reached(Life::Over) => over().await,
             event = passed.changed() => match event.event_type {
                 EventType::Session => over().await,
-                EventType::NodeCreated if own.now_or_never().is_none() => Ok(Turn::Ours),
+                EventType::NodeCreated => match own.now_or_never() {
+                    None => Ok(Turn::Ours),
+                    // That was said once: whoever listens on needs another watch.
+                    Some(_) => {
+                        self.own = None;
+                        Ok(Turn::Look)
+                    }
+                },
                 _ => Ok(Turn::Look),
             },
             event = gone.changed() => match event.event_type {

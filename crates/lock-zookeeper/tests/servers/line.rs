@@ -6,8 +6,9 @@ use std::sync::Arc;
 use crate::common::{LONG, soon, until};
 use crate::events::Events;
 use crate::raw::{PERSISTENT, is_watched, raw};
+use futures_util::StreamExt;
 use lock_core::{
-    Claim, DistributedLock, ErrorKind, Grant, Holder, LeaseState, LockName, Locks, OwnerId, Result, Unlocked,
+    Claim, DistributedLock, ErrorKind, Grant, Holder, LeaseState, LockName, Locks, Notice, OwnerId, Result, Unlocked,
 };
 use lock_zookeeper::ZookeeperLock;
 use test_servers::{Proxy, ZookeeperServers};
@@ -267,7 +268,31 @@ async fn what_is_passed_on_to_a_waiter_without_a_node_is_not_taken() {
     assert_eq!(lock.unlock(&claim).await.unwrap(), Unlocked::Released);
 }
 
-/// 134. The same, and the next hears of it over another connection.
+/// 133. A holder that had waited passes the lock on, while somebody writes to the node of the next, which hears of both at
+/// once: it looks, is granted, and hears of the end of its hold.
+#[tokio::test]
+async fn what_is_passed_on_beside_a_write_is_held() {
+    let line = Line::new().await;
+    let held = line.held_by_another().await;
+    let first = line.waiter("first").await;
+    let events = Events::of(line.servers.addresses()[0]).await;
+    let second = line.waiter_by(events.client().await, "second").await;
+    line.delete(&held).await;
+    let (lock, claim) = first.granted().await;
+    events.gather();
+    line.write(&second.node).await;
+    assert_eq!(lock.unlock(&claim).await.unwrap(), Unlocked::Released);
+    events.forward();
+    let node = second.node.clone();
+    let (lock, claim) = second.granted().await;
+    until("its watch", async || line.servers.ask(0, "wchp").unwrap().lines().any(|line| line == node)).await;
+    let mut notices = lock.notices();
+    line.delete(&node).await;
+    assert_eq!(soon("the loss", notices.next()).await, Some(Notice::NotHeld(claim.owner.clone())));
+    assert_eq!(lock.unlock(&claim).await.unwrap(), Unlocked::NotHeld);
+}
+
+/// 134. As before with a node that was deleted, and the next hears of it over another connection.
 #[tokio::test]
 async fn what_is_passed_on_over_a_break_to_a_waiter_without_a_node_is_not_taken() {
     let line = Line::new().await;
