@@ -164,10 +164,12 @@ fn counted(said: &str) -> Counts {
 fn how(said: &str) -> String {
     let (mut how, mut of_a_failure, mut of_a_panic) = (String::new(), false, false);
     for line in said.lines() {
-        let name = line.strip_prefix("---- ").and_then(|line| line.strip_suffix(" stdout ----"));
+        let name = line.strip_prefix("---- ").and_then(|line| line.strip_suffix(" ----"));
         if let Some(name) = name {
-            how += &format!("\n{name}\n");
-            (of_a_failure, of_a_panic) = (true, false);
+            let with_output = name.strip_suffix(" stdout");
+            how += &format!("\n{}\n", with_output.unwrap_or(name));
+            // Without its output, all that is said of it is how it failed.
+            (of_a_failure, of_a_panic) = (true, with_output.is_none());
         } else if line == "failures:" {
             of_a_failure = false;
         } else if of_a_failure {
@@ -214,6 +216,10 @@ mod tests {
                     note: more\n\n---- other stdout ----\nError: \"none\"\n\nfailures:\n    other\n    some::one\n";
         let told = "\nsome::one\n    thread 'some::one' (7) panicked at src/one.rs:3:5:\n    it is two\n      left: 1\n\nother\n";
         assert_eq!(how(said), told);
+        assert_eq!(
+            how("failures:\n\n---- of the suite ----\nnot in time: this\n\nmore\n"),
+            "\nof the suite\n    not in time: this\n"
+        );
         assert_eq!(how("test result: ok. 2 passed"), "");
     }
 

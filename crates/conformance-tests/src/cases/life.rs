@@ -34,7 +34,7 @@ pub(crate) async fn shutdown_beside_unlock(ctx: Ctx) {
     let guard = take(&locks, "x").await;
     faulty.once(Verb::Unlock, Effect::DelayRequest(MOMENT));
     let unlocking = tokio::spawn(guard.unlock());
-    until("the release", async || faulty.calls(Verb::Unlock) == 1).await;
+    until("the release", async || faulty.calls(Verb::Unlock) >= 1).await;
     let report = locks.shutdown(BOUND).await;
     assert_eq!(report.unreleased, []);
     unlocking.await.unwrap().unwrap();
@@ -47,7 +47,7 @@ pub(crate) async fn shutdown_before_an_answer(ctx: Ctx) {
     let guard = take(&locks, "x").await;
     faulty.always(Verb::Unlock, Effect::Cut);
     let unlocking = tokio::spawn(guard.unlock());
-    until("the release", async || faulty.calls(Verb::Unlock) == 1).await;
+    until("the release", async || faulty.calls(Verb::Unlock) >= 1).await;
     let report = locks.shutdown(MOMENT).await;
     assert_eq!(report.unreleased.iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["x"]);
     unlocking.await.unwrap().unwrap_err();
@@ -67,7 +67,7 @@ pub(crate) async fn shutdown_beside_requests(ctx: Ctx) {
                     _ => mutex.lock().await.map(drop),
                 }
             });
-            until("the request", async || faulty.calls(verb) == 1).await;
+            until("the request", async || faulty.calls(verb) >= 1).await;
             let report = locks.shutdown(BOUND).await;
             assert_eq!(report.unreleased, []);
             // It may have been granted just before.
@@ -104,7 +104,7 @@ pub(crate) async fn renewals_outlive_a_runtime(ctx: Ctx) {
     let ending = runtime();
     let guard = on(&ending, &locks, "x").await;
     faulty.once(Verb::Renew, Effect::DelayRequest(LONG));
-    until("the renewal", async || faulty.calls(Verb::Renew) == 1).await;
+    until("the renewal", async || faulty.calls(Verb::Renew) >= 1).await;
     end(ending).await;
     let another = take(&locks, "y").await;
     tokio::time::sleep(lease + MOMENT).await;
@@ -146,7 +146,7 @@ pub(crate) async fn a_panic_harms_one(ctx: Ctx) {
         let locks = locks.clone();
         tokio::spawn(async move { take(&locks, "x").await })
     };
-    until("a request", async || faulty.calls(Verb::Lock) == 2).await;
+    until("a request", async || faulty.calls(Verb::Lock) >= 2).await;
     // It waits in the process for the answer.
     take(&locks, "x").await.unlock().await.unwrap();
     assert!(asking.await.is_err_and(|ended| ended.is_panic()), "the panic is nobody's");
