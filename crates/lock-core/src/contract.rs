@@ -6,14 +6,15 @@ mod clock;
 mod error;
 mod name;
 pub(crate) mod options;
+mod status;
 mod token;
+mod value;
 
-pub use backend::{
-    Capabilities, DistributedLock, Finding, Grant, Holder, ListQuery, LockStatus, Mode, Notice, Page, Renewal, Scope,
-    Unlocked, Waiter,
-};
+pub use backend::{Capabilities, DistributedLock, Grant, Kept, Notice, Proclaimed, Renewal, Scope, Unlocked};
 pub use claim::{Claim, OwnerId};
 pub use clock::{Clock, Instant, ManualClock, SystemClock};
 pub use error::{Error, ErrorKind, Result};
 pub use name::LockName;
+pub use status::{Finding, Holder, ListQuery, LockStatus, Mode, Page, Waiter};
 pub use token::{Fence, FencingToken, StaleToken, StoreToken};
+pub use value::LockValue;

@@ -9,6 +9,7 @@ mod keeper;
 mod lease;
 #[cfg(test)]
 mod models;
+pub(crate) mod observer;
 mod outage;
 mod owner;
 mod queue;
@@ -21,4 +22,5 @@ mod worker;
 
 pub use guard::LockGuard;
 pub use lease::{Lease, LeaseState};
+pub use observer::{Observed, Observer};
 pub use owner::Owner;

@@ -1,4 +1,4 @@
-//! What a backend author writes: one trait, and the values it speaks in.
+//! What a backend author writes: one trait, and what its verbs answer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 
-use crate::contract::{Claim, Clock, Error, ErrorKind, Instant, LockName, OwnerId, Result, StoreToken};
+use crate::contract::{
+    Claim, Clock, Error, ErrorKind, Finding, Holder, Instant, ListQuery, LockName, LockStatus, LockValue, OwnerId, Page,
+    Result, StoreToken,
+};
 
 /// A store that grants locks. Backends implement this; applications use [`Locks`](crate::Locks), which adds what is the
 /// same for every store: renewal, loss, clean-up, waiting limits.
@@ -35,6 +38,12 @@ use crate::contract::{Claim, Clock, Error, ErrorKind, Instant, LockName, OwnerId
 ///    their source inside.
 /// 8. **Every request is bounded in time.** A server that accepts and never answers costs a bounded wait and yields an
 ///    error. (A wait for the lock itself has no bound of its own: the core drops it when its time is over.)
+/// 9. **A kept hold belongs to nobody.** After [`keep`](Self::keep) the owner holds nothing: its `unlock` and its
+///    `renew` answer that it does not, and change nothing. The lock is not free, though, until the time that was given
+///    is over or somebody evicts the hold: neither the end of the process, nor of its session, nor a restart of the
+///    store that other holds survive changes that. Whoever waits is granted the lock soon after, as after a lease.
+/// 10. **A value stands and goes with its hold.** It is there from the grant on, only its owner changes it, and nobody
+///    sees that of one who waits.
 #[async_trait]
 pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     /// What this store can do.
@@ -74,6 +83,34 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     /// An error is one claim's. It says nothing about the hold: only [`Renewal::NotHeld`] does.
     async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>>;
 
+    /// Lets the hold go on without its owner for `rest`, by the store's clock, from when the store does this: rule 9. Whether
+    /// that is longer or shorter than the lease makes no difference.
+    ///
+    /// Repeated while the hold is kept, it changes nothing and answers the same.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] unless [`Capabilities::keeps`]. After any other error it may have been done, and the call may be
+    /// repeated.
+    async fn keep(&self, _claim: &Claim, _rest: Duration) -> Result<Kept> {
+        Err(self.cannot("keep a lock for whom has gone"))
+    }
+
+    /// Shows another value with the hold: rule 10. The claim was made with a value.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] unless [`Capabilities::values`]. After any other error it may have been done, and the call may be
+    /// repeated.
+    async fn proclaim(&self, _claim: &Claim, _value: &LockValue) -> Result<Proclaimed> {
+        Err(self.cannot("show a value with a lock"))
+    }
+
+    /// An item whenever another may hold this lock than before, or its value may have changed: then it is worth to ask
+    /// [`holder`](Self::holder). Too many items cost a request each, and one that is missing costs time: whoever observes asks
+    /// now and then in any case, the more seldom if [`Capabilities::tells_changes`].
+    fn changes(&self, _name: &LockName) -> BoxStream<'static, ()> {
+        stream::pending().boxed()
+    }
+
     /// What the store says of holds without being asked, from now on. A store that says nothing has a stream without
     /// items. What is missed costs no safety: renewals tell it too.
     fn notices(&self) -> BoxStream<'static, Notice> {
@@ -103,8 +140,13 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// [`ErrorKind::Unsupported`] unless the backend can do it, and then [`Capabilities::raises_tokens`] says so. After any other error it may have been done.
     async fn raise_tokens(&self, _name: &LockName, _above: StoreToken) -> Result<()> {
-        let message = format!("{} cannot raise its tokens", self.capabilities().backend);
-        Err(Error::new(ErrorKind::Unsupported, message))
+        Err(self.cannot("raise its tokens"))
+    }
+
+    /// The error of what the store cannot do.
+    #[doc(hidden)]
+    fn cannot(&self, what: &str) -> Error {
+        Error::new(ErrorKind::Unsupported, format!("{} cannot {what}", self.capabilities().backend))
     }
 
     /// Settings of the store that void a promise.
@@ -138,6 +180,12 @@ pub struct Capabilities {
     pub fair: bool,
     /// Does it know [`raise_tokens`](DistributedLock::raise_tokens)?
     pub raises_tokens: bool,
+    /// Does it know [`keep`](DistributedLock::keep)?
+    pub keeps: bool,
+    /// Does it know values, and [`proclaim`](DistributedLock::proclaim)?
+    pub values: bool,
+    /// Does it tell [`changes`](DistributedLock::changes), so that whoever observes need not ask so often?
+    pub tells_changes: bool,
     /// Is an eviction noticed at once, not only at the next renewal?
     pub prompt_loss: bool,
     /// The shortest lease it can give: a millisecond unless set.
@@ -154,8 +202,21 @@ impl Capabilities {
     pub fn new(backend: &'static str, scope: Scope) -> Self {
         let min_lease = Duration::from_millis(1);
         let (fair, raises_tokens, prompt_loss) = (false, false, false);
+        let (keeps, values, tells_changes) = (false, false, false);
         let (max_lease, answers_within) = (None, Duration::ZERO);
-        Self { backend, scope, fair, raises_tokens, prompt_loss, min_lease, max_lease, answers_within }
+        Self {
+            backend,
+            scope,
+            fair,
+            raises_tokens,
+            keeps,
+            values,
+            tells_changes,
+            prompt_loss,
+            min_lease,
+            max_lease,
+            answers_within,
+        }
     }
 }
 
@@ -213,168 +274,22 @@ pub enum Unlocked {
     NotHeld,
 }
 
-/// Who holds a lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The answer to [`keep`](DistributedLock::keep).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Holder {
-    /// The owner as the store has it.
-    pub owner: OwnerId,
-    /// For how long, by the store's clock. Zero if the store does not tell.
-    pub held_for: Duration,
-    /// How long its lease still runs, by the store's clock; [`Holder::ENDLESS`] if another program holds by what never
-    /// ends by itself.
-    pub remaining: Duration,
-    /// The token of its grant.
-    pub token: StoreToken,
+pub enum Kept {
+    /// It was held until now, and goes on.
+    Kept,
+    /// It was not held any more, and nothing was changed.
+    NotHeld,
 }
 
-impl Holder {
-    /// What is left to a holder without a lease.
-    pub const ENDLESS: Duration = Duration::MAX;
-
-    /// This owner, with the token of its grant; for how long it has held the lock, and how long its lease still runs.
-    pub fn new(owner: OwnerId, token: StoreToken, held_for: Duration, remaining: Duration) -> Self {
-        Self { owner, held_for, remaining, token }
-    }
-}
-
-/// How a lock is held or wanted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// The answer to [`proclaim`](DistributedLock::proclaim).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Mode {
-    /// By one alone.
-    #[default]
-    Exclusive,
-}
-
-/// Who waits for a lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Waiter {
-    /// The owner as the store has it.
-    pub owner: OwnerId,
-    /// How it wants the lock.
-    pub mode: Mode,
-}
-
-impl From<OwnerId> for Waiter {
-    /// Wants the lock for itself alone.
-    fn from(owner: OwnerId) -> Self {
-        Self { owner, mode: Mode::Exclusive }
-    }
-}
-
-/// A lock as the store sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LockStatus {
-    /// The lock.
-    pub name: LockName,
-    /// Who holds it, if anybody does: one, as long as there is only [`Mode::Exclusive`].
-    pub holders: Vec<Holder>,
-    /// Who waits for it, the first in line first; empty where the store keeps no line.
-    pub waiters: Vec<Waiter>,
-}
-
-impl LockStatus {
-    /// A lock that these hold, and for which these wait, the first in line first.
-    pub fn new<W: Into<Waiter>>(
-        name: LockName,
-        holders: impl IntoIterator<Item = Holder>,
-        waiters: impl IntoIterator<Item = W>,
-    ) -> Self {
-        let waiters = waiters.into_iter().map(Into::into).collect();
-        Self { name, holders: holders.into_iter().collect(), waiters }
-    }
-
-    /// Nobody holds it, and nobody waits.
-    pub fn free(name: LockName) -> Self {
-        Self { name, holders: Vec::new(), waiters: Vec::new() }
-    }
-
-    /// The holder, or the first of several.
-    pub fn holder(&self) -> Option<&Holder> {
-        self.holders.first()
-    }
-
-    /// The same, to keep.
-    pub fn into_holder(self) -> Option<Holder> {
-        self.holders.into_iter().next()
-    }
-}
-
-/// Which locks to list.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ListQuery {
-    /// Only names that begin with this.
-    pub prefix: String,
-    /// Only names after this one.
-    pub after: Option<LockName>,
-    /// At most so many, 1000 unless set; at least one.
-    pub limit: usize,
-}
-
-impl ListQuery {
-    /// Those whose names begin so.
-    pub fn new(prefix: impl Into<String>) -> Self {
-        Self { prefix: prefix.into(), after: None, limit: 1000 }
-    }
-
-    /// Only those after this one: the next page, with [`Page::next`].
-    #[must_use]
-    pub fn after(mut self, after: impl Into<Option<LockName>>) -> Self {
-        self.after = after.into();
-        self
-    }
-
-    /// At most so many.
-    #[must_use]
-    pub fn limit(mut self, limit: usize) -> Self {
-        self.limit = limit;
-        self
-    }
-}
-
-impl Default for ListQuery {
-    /// All.
-    fn default() -> Self {
-        Self::new("")
-    }
-}
-
-/// Some of the locks.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Page {
-    /// In the order of their names.
-    pub locks: Vec<LockStatus>,
-    /// If there are more: the [`ListQuery::after`] of the next page.
-    pub next: Option<LockName>,
-}
-
-impl Page {
-    /// These, and from where it goes on.
-    pub fn new(locks: Vec<LockStatus>, next: Option<LockName>) -> Self {
-        Self { locks, next }
-    }
-}
-
-/// A setting of the store that voids a promise.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Finding {
-    /// The setting and its value.
-    pub setting: String,
-    /// What it voids.
-    pub voids: String,
-    /// What to do about it.
-    pub advice: String,
-}
-
-impl Finding {
-    /// This setting voids that; do this about it.
-    pub fn new(setting: impl Into<String>, voids: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { setting: setting.into(), voids: voids.into(), advice: advice.into() }
-    }
+pub enum Proclaimed {
+    /// Whoever looks sees the new value.
+    Shown,
+    /// The lock was not held any more, and nothing was changed.
+    NotHeld,
 }

@@ -8,7 +8,10 @@ use rand::rngs::SysRng;
 use rand::{Rng, TryRng};
 use uuid::Uuid;
 
-use crate::contract::{Error, ErrorKind, LockName, Result};
+use crate::contract::{Error, ErrorKind, LockName, LockValue, Result};
+
+/// Before the owner of a kept hold.
+const KEPT: &str = "kept#";
 
 /// The owner of one acquisition, `label@host:pid#uuid`, new for each of them and stored in the backend as it is.
 ///
@@ -27,6 +30,18 @@ impl OwnerId {
     /// All of it, as it is stored. A secret: do not log it.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Who has the hold in the store after this owner [kept](crate::DistributedLock::keep) it: nobody's claim has this owner, so
+    /// that nobody renews or releases it. No text of ours begins so otherwise, since a label has no `#`.
+    #[must_use]
+    pub fn kept(&self) -> Self {
+        Self([KEPT, &self.0].concat().into())
+    }
+
+    /// The owner that kept the hold, if this is one that has it since.
+    pub fn before_it_kept(&self) -> Option<Self> {
+        self.0.strip_prefix(KEPT).map(|owner| Self(owner.into()))
     }
 
     fn parts(&self) -> Option<(&str, &str, &str, &str)> {
@@ -134,12 +149,15 @@ pub struct Claim {
     pub lease: Duration,
     /// Must it be first come, first served across processes, also where that costs speed?
     pub fair: bool,
+    /// What everybody sees with the hold from the grant on. [`proclaim`](crate::DistributedLock::proclaim) changes it in
+    /// the store, and not here.
+    pub value: Option<LockValue>,
 }
 
 impl Claim {
-    /// A claim that is not `fair`.
+    /// A claim that is not `fair` and shows nothing.
     pub fn new(name: LockName, owner: OwnerId, lease: Duration) -> Self {
-        Self { name, owner, lease, fair: false }
+        Self { name, owner, lease, fair: false, value: None }
     }
 }
 
@@ -174,6 +192,14 @@ mod tests {
         assert!(!format!("{owner}").contains("secret"));
         let nearly = OwnerId::from_store("a@b:1#secret");
         assert!(nearly.label().is_none() && !format!("{nearly}").contains("secret"));
+    }
+
+    #[test]
+    fn an_owner_is_known_after_it_kept_its_hold() {
+        let owner = Identity::new("kept").unwrap().draw(false);
+        assert_ne!(owner.kept(), owner);
+        assert_eq!(owner.kept().before_it_kept(), Some(owner.clone()));
+        assert_eq!(owner.before_it_kept(), None);
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub(crate) struct LockOptions {
     pub(crate) outage: Duration,
     /// Every fencing token is above this.
     pub(crate) token_floor: u64,
+    /// Not shared with others of this process: it asks the store itself, and nothing of it is handed over.
+    pub(crate) alone: bool,
 }
 
 impl Default for LockOptions {
@@ -46,6 +48,7 @@ impl Default for LockOptions {
             hand_over_for: Duration::from_millis(10),
             outage: Duration::from_secs(10),
             token_floor: 0,
+            alone: false,
         }
     }
 }
@@ -80,7 +83,7 @@ impl LockOptions {
 
     /// Can a grant for one of them serve the other as well? A fixed hold has no time to give away.
     pub(crate) fn can_share(&self, other: &Self) -> bool {
-        let alone = |options: &Self| options.fair || options.hold_for.is_some();
+        let alone = |options: &Self| options.fair || options.alone || options.hold_for.is_some();
         !alone(self) && *self == Self { wait: self.wait, outage: self.outage, ..*other }
     }
 

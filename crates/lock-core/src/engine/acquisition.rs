@@ -11,7 +11,7 @@ use tracing::Instrument;
 use tracing::field::Empty;
 
 use crate::contract::options::LockOptions;
-use crate::contract::{Error, ErrorKind, Holder, Instant, LockName, Result};
+use crate::contract::{Error, ErrorKind, Holder, Instant, LockName, LockValue, Result};
 use crate::engine::core::{Core, closed, sleep_until};
 use crate::engine::outage::Outage;
 use crate::engine::queue::{Entry, Ticket};
@@ -58,6 +58,8 @@ pub(crate) struct Acquisition<'a> {
     name: &'a LockName,
     options: &'a LockOptions,
     owner: Option<&'a Owner>,
+    /// What is shown with the hold.
+    value: Option<&'a LockValue>,
     verb: Verb,
     deadline: Option<Instant>,
     /// Who holds the lock, once the store was asked and has answered.
@@ -83,7 +85,13 @@ impl<'a> Acquisition<'a> {
         let wait = options.wait.filter(|wait| !wait.is_zero());
         let deadline = wait.map(|wait| core.clock.now() + wait);
         let (told, heard) = (OnceLock::new(), Notify::new());
-        Ok(Self { core, name: known, options, owner, verb, deadline, told, heard })
+        Ok(Self { core, name: known, options, owner, value: None, verb, deadline, told, heard })
+    }
+
+    /// With a value to show.
+    pub(crate) fn showing(mut self, value: &'a LockValue) -> Self {
+        self.value = Some(value);
+        self
     }
 
     /// The lock, however it comes.
@@ -277,7 +285,7 @@ impl<'a> Acquisition<'a> {
     }
 
     fn request(&self, permit: Option<Permit>, lease: Duration) -> Request {
-        let claim = self.core.claim(self.name.clone(), lease, self.options.fair);
+        let claim = self.core.claim(self.name.clone(), lease, self.options.fair, self.value.cloned());
         Request::begin(self.core, claim, self.waits(), permit)
     }
 

@@ -10,11 +10,12 @@ use tokio_util::sync::CancellationToken;
 use crate::contract::claim::Identity;
 use crate::contract::options::LockOptions;
 use crate::contract::{
-    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Grant, Instant, LockName, Result, Scope,
+    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Grant, Instant, LockName, LockValue, Result, Scope,
 };
 use crate::engine::hold::{End, Hold, Process};
 use crate::engine::janitor::Janitor;
 use crate::engine::keeper::Keeper;
+use crate::engine::observer::Sights;
 use crate::engine::request::{Permit, Queue};
 use crate::engine::telemetry::Telemetry;
 use crate::engine::who_holds::WhoHolds;
@@ -31,6 +32,7 @@ pub(crate) struct Core {
     pub(crate) queue: Arc<Queue>,
     pub(crate) telemetry: Telemetry,
     pub(crate) who_holds: WhoHolds,
+    pub(crate) sights: Sights,
     pub(crate) closed: CancellationToken,
     /// The same, for those who only look: asking the token takes a mutex.
     is_closed: AtomicBool,
@@ -51,6 +53,7 @@ impl Core {
             capabilities,
             telemetry,
             who_holds: WhoHolds::default(),
+            sights: Sights::default(),
             keeper: Keeper::new(Arc::clone(&backend), Arc::clone(&clock), Arc::clone(&queue), telemetry),
             janitor: Janitor::new(Arc::clone(&backend), Arc::clone(&clock)),
             backend,
@@ -67,9 +70,9 @@ impl Core {
     }
 
     /// A claim by a new owner.
-    pub(crate) fn claim(&self, name: LockName, lease: Duration, fair: bool) -> Claim {
+    pub(crate) fn claim(&self, name: LockName, lease: Duration, fair: bool, value: Option<LockValue>) -> Claim {
         let owner = self.identity.draw(self.capabilities.scope == Scope::Process);
-        Claim { fair, ..Claim::new(name, owner, lease) }
+        Claim { fair, value, ..Claim::new(name, owner, lease) }
     }
 
     /// The lease to ask for. A store may learn how long one it can give only when it is asked for a longer one.

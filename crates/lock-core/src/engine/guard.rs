@@ -4,8 +4,9 @@ use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::contract::{Error, ErrorKind, Result, Unlocked};
+use crate::contract::{Error, ErrorKind, Instant, Kept, LockValue, Proclaimed, Result, Unlocked};
 use crate::engine::Lease;
 use crate::engine::core::Core;
 use crate::engine::hold::End;
@@ -25,6 +26,8 @@ pub struct LockGuard {
     phase: Phase,
     /// A task has it, which was not only sent it.
     in_hands: bool,
+    /// How long since the grant the lock is held at least, also when the guard has gone.
+    keep_for: Option<Duration>,
     began: Began,
 }
 
@@ -42,12 +45,12 @@ enum Phase {
 impl LockGuard {
     /// One that is to be sent to a task.
     pub(crate) fn new(lease: Lease, core: Arc<Core>) -> Self {
-        Self { lease, core, phase: Phase::Held, in_hands: false, began: Began::now() }
+        Self { lease, core, phase: Phase::Held, in_hands: false, keep_for: None, began: Began::now() }
     }
 
     /// One that whoever asked the store has in its hands.
     pub(crate) fn granted(lease: Lease, core: Arc<Core>) -> Self {
-        Self { lease, core, phase: Phase::Held, in_hands: true, began: Began::now() }
+        Self { lease, core, phase: Phase::Held, in_hands: true, keep_for: None, began: Began::now() }
     }
 
     /// A task has it in its hands now. `None` if it is over already.
@@ -59,6 +62,24 @@ impl LockGuard {
         }
         self.in_hands = true;
         Some(self)
+    }
+
+    /// When it goes, the lock is held on until this much time has passed since the grant, or not. It is nobody's who waits in
+    /// this process or who has it too: only for what [stands alone](crate::contract::options::LockOptions::alone).
+    pub(crate) fn keep_for(&mut self, keep_for: Option<Duration>) {
+        self.keep_for = keep_for;
+    }
+
+    fn keep_until(&self) -> Option<Instant> {
+        self.keep_for.map(|keep_for| self.lease.hold.since() + keep_for)
+    }
+
+    /// Shows another value. False: it is not held any more.
+    pub(crate) async fn proclaim(&self, value: &LockValue) -> Result<bool> {
+        self.core.check_open("proclaim")?;
+        let answer = self.core.backend.proclaim(&self.lease.hold.claim, value).await;
+        let answer = answer.map_err(|error| self.core.context(error, "proclaim", Some(self.lease.name())))?;
+        Ok(answer == Proclaimed::Shown)
     }
 
     /// A view of the hold that other tasks can have.
@@ -115,14 +136,24 @@ impl LockGuard {
             return Err(self.lost(self.lease.loss()));
         }
         self.core.check_process("unlock")?;
-        let answer = self.core.backend.unlock(&self.lease.hold.claim).await;
-        let answer = answer.map_err(|error| self.core.context(error, "unlock", Some(self.lease.name())))?;
+        let was_held = self.release().await;
+        let was_held = was_held.map_err(|error| self.core.context(error, "unlock", Some(self.lease.name())))?;
         self.phase = Phase::Over;
         self.core.released(&self.lease.hold);
-        match (before, answer) {
-            (None, Unlocked::Released) => Ok(()),
-            (None, Unlocked::NotHeld) => Err(self.lost(End::NotHeld.reason())),
-            (Some(before), _) => Err(self.lost(before.reason())),
+        match before {
+            None if was_held => Ok(()),
+            None => Err(self.lost(End::NotHeld.reason())),
+            Some(before) => Err(self.lost(before.reason())),
+        }
+    }
+
+    /// Gives it back to the store, or has the store keep it; answers whether it was held.
+    async fn release(&self) -> Result<bool> {
+        let (backend, hold) = (&self.core.backend, &self.lease.hold);
+        let rest = self.keep_until().map(|until| until.saturating_duration_since(hold.now()));
+        match rest.filter(|rest| !rest.is_zero()) {
+            None => Ok(backend.unlock(&hold.claim).await? == Unlocked::Released),
+            Some(rest) => Ok(backend.keep(&hold.claim, rest).await? == Kept::Kept),
         }
     }
 
@@ -134,6 +165,10 @@ impl LockGuard {
     fn leave(&mut self) -> Leave {
         let left = self.core.queue.leave(&self.lease, |lease| Self::new(lease, Arc::clone(&self.core)));
         let hold = &self.lease.hold;
+        // What was lost is to be done again, and nobody is kept from that.
+        if !matches!(left, Leave::Release(None)) {
+            self.keep_for = None;
+        }
         self.core.telemetry.held(self.began);
         self.phase = match left {
             Leave::Kept => {
@@ -178,7 +213,11 @@ impl Drop for LockGuard {
             self.leave();
         }
         if self.phase == Phase::InStore {
-            self.core.janitor.release(self.lease.hold.claim.clone());
+            let claim = self.lease.hold.claim.clone();
+            match self.keep_until() {
+                None => self.core.janitor.release(claim),
+                Some(until) => self.core.janitor.keep(claim, until),
+            }
             self.core.released(&self.lease.hold);
         }
     }

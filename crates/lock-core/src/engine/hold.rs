@@ -119,6 +119,11 @@ impl Hold {
         self.process.clock.now()
     }
 
+    /// When it was granted, or a little later.
+    pub(crate) fn since(&self) -> Instant {
+        self.since
+    }
+
     pub(crate) async fn sleep_until(&self, at: Instant) {
         self.process.clock.sleep_until(at).await;
     }

@@ -1,4 +1,5 @@
-//! The janitor: one task releases what was dropped, cancelled or left unknown, until the store answers.
+//! The janitor: one task releases what was dropped, cancelled or left unknown, or keeps it where it is to outlive its owner,
+//! until the store answers.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -8,7 +9,7 @@ use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
 
-use crate::contract::{Claim, Clock, DistributedLock, Error, ErrorKind, LockName, OwnerId};
+use crate::contract::{Claim, Clock, DistributedLock, Error, ErrorKind, Instant, LockName, OwnerId};
 use crate::engine::sync::{Mutex, MutexGuard, PoisonError};
 use crate::engine::timing::Pauses;
 use crate::engine::worker::Worker;
@@ -34,12 +35,19 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     /// What it has to release, also what it is at: another runtime's task begins with all of it.
-    unfinished: HashMap<OwnerId, Claim>,
+    unfinished: HashMap<OwnerId, Job>,
     /// Of that, what came since the task looked.
-    new: Vec<Claim>,
+    new: Vec<Job>,
     /// Releases that others see to, and that a shutdown waits for.
     watched: HashMap<OwnerId, LockName>,
     closed: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Job {
+    claim: Claim,
+    /// Until when the hold is to go on without its owner.
+    keep_until: Option<Instant>,
 }
 
 impl Janitor {
@@ -55,9 +63,18 @@ impl Janitor {
 
     /// Takes a claim over. Neither blocks nor spawns: it may be called from a destructor, on any thread.
     pub(crate) fn release(&self, claim: Claim) {
+        self.take(Job { claim, keep_until: None });
+    }
+
+    /// The same for a hold that is to go on until then.
+    pub(crate) fn keep(&self, claim: Claim, until: Instant) {
+        self.take(Job { claim, keep_until: Some(until) });
+    }
+
+    fn take(&self, job: Job) {
         let mut state = self.shared.state();
-        state.unfinished.insert(claim.owner.clone(), claim.clone());
-        state.new.push(claim);
+        state.unfinished.insert(job.claim.owner.clone(), job.clone());
+        state.new.push(job);
         drop(state);
         self.shared.wake.notify_one();
     }
@@ -89,7 +106,7 @@ impl Janitor {
     pub(crate) fn unfinished(&self) -> Vec<LockName> {
         let state = self.shared.state();
         let mut names: Vec<_> =
-            state.unfinished.values().map(|claim| &claim.name).chain(state.watched.values()).collect();
+            state.unfinished.values().map(|job| &job.claim.name).chain(state.watched.values()).collect();
         names.sort_unstable();
         names.dedup();
         names.into_iter().cloned().collect()
@@ -122,10 +139,11 @@ impl Shared {
     }
 
     /// Releases a claim, in the end or never: then it is free when its lease is over.
-    async fn release(&self, claim: Claim) {
+    async fn finish(&self, job: Job) {
+        let claim = &job.claim;
         let over = self.clock.now() + claim.lease;
         let mut pauses = Pauses::default();
-        while let Err(error) = self.ask(&claim).await {
+        while let Err(error) = self.ask(&job).await {
             let (name, owner) = (&claim.name, &claim.owner);
             if error.kind() == ErrorKind::Closed {
                 tracing::debug!(%name, %owner, ?error, "not released");
@@ -143,10 +161,17 @@ impl Shared {
     }
 
     /// One that panics must not take the others along.
-    async fn ask(&self, claim: &Claim) -> Result<(), Error> {
-        let asking = AssertUnwindSafe(async { self.backend.unlock(claim).await }).catch_unwind();
+    async fn ask(&self, Job { claim, keep_until }: &Job) -> Result<(), Error> {
+        let rest = keep_until.map(|until| until.saturating_duration_since(self.clock.now()));
+        let asking = AssertUnwindSafe(async {
+            match rest.filter(|rest| !rest.is_zero()) {
+                None => self.backend.unlock(claim).await.map(drop),
+                Some(rest) => self.backend.keep(claim, rest).await.map(drop),
+            }
+        })
+        .catch_unwind();
         match asking.await {
-            Ok(answer) => answer.map(drop),
+            Ok(answer) => answer,
             Err(_) => Err(Error::new(ErrorKind::Unknown, "the backend panicked")),
         }
     }
@@ -165,11 +190,11 @@ async fn run(shared: Arc<Shared>) {
         if std::process::id() != process {
             return;
         }
-        let (claims, closed) = {
+        let (jobs, closed) = {
             let mut state = shared.state();
             (std::mem::take(&mut state.new), state.closed)
         };
-        on_their_way.extend(claims.into_iter().map(|claim| shared.release(claim)));
+        on_their_way.extend(jobs.into_iter().map(|job| shared.finish(job)));
         if closed && on_their_way.is_empty() {
             return;
         }

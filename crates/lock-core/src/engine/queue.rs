@@ -101,7 +101,7 @@ impl<G, A> Queue<G, A> {
     /// Somebody comes who wants the lock.
     pub(crate) fn enter<'a>(self: &'a Arc<Self>, name: &'a LockName, ticket: Ticket<'_>) -> Entry<'a, G, A> {
         // Whoever is to be fair to other processes stands in the store's line at once; but an owner only once.
-        let alone = !ticket.waits || ticket.options.fair;
+        let alone = !ticket.waits || ticket.options.fair || ticket.options.alone;
         let whose =
             ticket.owner.filter(|_| alone && ticket.waits).map_or(Whose::Line, |owner| Whose::Owner(owner.clone()));
         let mut lines = self.shard(name);
