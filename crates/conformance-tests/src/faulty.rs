@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use lock_core::{
-    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Instant, ListQuery,
-    LockName, LockStatus, Notice, Page, Renewal, Result, StoreToken, Unlocked,
+    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Instant, Kept, ListQuery,
+    LockName, LockStatus, LockValue, Notice, Page, Proclaimed, Renewal, Result, StoreToken, Unlocked,
 };
 use tokio::sync::{broadcast, watch};
 
@@ -25,10 +25,15 @@ pub enum Verb {
     Renew,
     /// `inspect`.
     Inspect,
+    /// `keep`.
+    Keep,
+    /// `proclaim`.
+    Proclaim,
 }
 
 impl Verb {
-    const ALL: [Self; 5] = [Self::TryLock, Self::Lock, Self::Unlock, Self::Renew, Self::Inspect];
+    const ALL: [Self; 7] =
+        [Self::TryLock, Self::Lock, Self::Unlock, Self::Renew, Self::Inspect, Self::Keep, Self::Proclaim];
 }
 
 /// What happens to a call.
@@ -60,7 +65,7 @@ pub struct Faulty(Arc<State>);
 #[derive(Debug)]
 struct State {
     inner: Arc<dyn DistributedLock>,
-    plan: Mutex<[Plan; 5]>,
+    plan: Mutex<[Plan; 7]>,
     clock: Arc<Skewed>,
     told: broadcast::Sender<Notice>,
 }
@@ -118,7 +123,7 @@ impl Faulty {
         self.0.clock.ahead.send_modify(|ahead| *ahead += by);
     }
 
-    fn plan(&self) -> MutexGuard<'_, [Plan; 5]> {
+    fn plan(&self) -> MutexGuard<'_, [Plan; 7]> {
         self.0.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -184,6 +189,18 @@ impl DistributedLock for Faulty {
 
     async fn unlock(&self, claim: &Claim) -> Result<Unlocked> {
         self.call(Verb::Unlock, self.0.inner.unlock(claim)).await
+    }
+
+    async fn keep(&self, claim: &Claim, rest: Duration) -> Result<Kept> {
+        self.call(Verb::Keep, self.0.inner.keep(claim, rest)).await
+    }
+
+    async fn proclaim(&self, claim: &Claim, value: &LockValue) -> Result<Proclaimed> {
+        self.call(Verb::Proclaim, self.0.inner.proclaim(claim, value)).await
+    }
+
+    fn changes(&self, name: &LockName) -> BoxStream<'static, ()> {
+        self.0.inner.changes(name)
     }
 
     async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {

@@ -1,7 +1,11 @@
 //! What an application has in its hands: thin faces of the engine.
 
+mod election;
 mod locks;
 mod mutex;
+mod once;
 
+pub use election::{Election, Leadership};
 pub use locks::{Locks, LocksBuilder, ShutdownReport};
 pub use mutex::Mutex;
+pub use once::{Once, OnceRun, Skipped};

@@ -16,7 +16,7 @@ mod queue;
 mod request;
 mod sync;
 mod telemetry;
-mod timing;
+pub(crate) mod timing;
 mod who_holds;
 mod worker;
 

@@ -27,8 +27,8 @@ pub use script::{MemoryScript, Verb};
 use store::Store;
 
 use crate::contract::{
-    Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, ListQuery, LockName, LockStatus, Page,
-    Renewal, Result, Scope, StoreToken, SystemClock, Unlocked,
+    Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, Kept, ListQuery, LockName, LockStatus,
+    LockValue, Page, Proclaimed, Renewal, Result, Scope, StoreToken, SystemClock, Unlocked,
 };
 
 /// One client of an in-memory store. A clone is the same client; [`MemoryLock::client`] is another one of the same
@@ -73,6 +73,8 @@ impl DistributedLock for MemoryLock {
         let mut capabilities = Capabilities::new("memory", Scope::Process);
         capabilities.fair = true;
         capabilities.raises_tokens = true;
+        capabilities.keeps = true;
+        capabilities.values = true;
         capabilities.min_lease = Duration::from_millis(1);
         capabilities
     }
@@ -110,6 +112,20 @@ impl DistributedLock for MemoryLock {
         let answers = self.store.renew(claims);
         self.faults.reply(self.store.clock()).await;
         answers.into_iter().map(Ok).collect()
+    }
+
+    async fn keep(&self, claim: &Claim, rest: Duration) -> Result<Kept> {
+        self.faults.request(Verb::Keep).await?;
+        let answer = self.store.keep(claim, rest);
+        self.faults.reply(self.store.clock()).await;
+        Ok(answer)
+    }
+
+    async fn proclaim(&self, claim: &Claim, value: &LockValue) -> Result<Proclaimed> {
+        self.faults.request(Verb::Proclaim).await?;
+        let answer = self.store.proclaim(claim, value);
+        self.faults.reply(self.store.clock()).await;
+        Ok(answer)
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockStatus> {

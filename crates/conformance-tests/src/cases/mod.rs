@@ -6,12 +6,14 @@ mod dropping;
 mod fairness;
 mod fencing;
 mod input;
+mod keeping;
 mod lease;
 mod life;
 mod liveness;
 mod loss;
 mod process;
 mod safety;
+mod values;
 
 use std::pin::Pin;
 
@@ -34,6 +36,8 @@ pub(crate) struct Case {
 pub(crate) enum Need {
     Fair,
     RaisedTokens,
+    Keeping,
+    Values,
 }
 
 impl Need {
@@ -41,6 +45,8 @@ impl Need {
         match self {
             Self::Fair => by.fair,
             Self::RaisedTokens => by.raises_tokens,
+            Self::Keeping => by.keeps,
+            Self::Values => by.values,
         }
     }
 
@@ -48,24 +54,28 @@ impl Need {
         match self {
             Self::Fair => "it is not first come, first served, as its capabilities say",
             Self::RaisedTokens => "it cannot raise tokens, as its capabilities say",
+            Self::Keeping => "it cannot keep a hold without its owner, as its capabilities say",
+            Self::Values => "it shows no values, as its capabilities say",
         }
     }
 }
 
 macro_rules! cases {
-    ($($file:ident: $($case:ident $(($tag:ident))?)*;)*) => {
+    ($($file:ident: $($case:ident $(($($tag:ident)+))?)*;)*) => {
         /// Every case. (One that is not listed here is dead code, which the compiler reports.)
         pub(crate) const CASES: &[Case] = &[$($(Case {
             name: stringify!($case),
-            alone: cases!(@alone $($tag)?),
-            needs: cases!(@needs $($tag)?),
+            alone: cases!(@alone $($($tag)+)?),
+            needs: cases!(@needs $($($tag)+)?),
             run: |ctx| Box::pin($file::$case(ctx)),
         },)*)*];
     };
-    (@alone alone) => { true };
-    (@alone $($tag:ident)?) => { false };
+    (@alone $($need:ident)? alone) => { true };
+    (@alone $($need:ident)?) => { false };
     (@needs fair) => { Some(Need::Fair) };
     (@needs raised_tokens) => { Some(Need::RaisedTokens) };
+    (@needs keeping $($tag:ident)?) => { Some(Need::Keeping) };
+    (@needs values) => { Some(Need::Values) };
     (@needs $($tag:ident)?) => { None };
 }
 
@@ -90,4 +100,9 @@ cases! {
         one_failure_for_all passed_to_nobody replaced_in_the_process;
     clock: client_wall_moved client_clock_ahead;
     input: names lease_zero_and_huge foreign_value owner_unguessable names_as_code;
+    keeping: kept_hold_outlives_its_owner(keeping) kept_hold_ends_in_time(keeping) only_the_holder_keeps(keeping)
+        kept_hold_survives_a_restart(keeping alone) once_in_a_slot(keeping) once_if_replies_are_lost(keeping)
+        once_again_after_a_failure(keeping);
+    values: value_stands_with_its_hold(values) only_the_holder_proclaims(values) values_of_every_kind(values)
+        leaders_are_seen_in_order(values) observer_in_an_outage(values);
 }

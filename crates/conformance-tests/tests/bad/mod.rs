@@ -9,8 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use lock_core::{
-    Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, Instant, ListQuery, LockName, LockStatus,
-    Notice, Page, Renewal, Result, StoreToken, Unlocked,
+    Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, Instant, Kept, ListQuery, LockName,
+    LockStatus, LockValue, Notice, Page, Proclaimed, Renewal, Result, StoreToken, Unlocked,
 };
 
 /// What is wrong with a lock.
@@ -98,6 +98,18 @@ impl DistributedLock for Bad {
         }
         let evicted = self.inner.evict(&claim.name).await?;
         Ok(if evicted.is_some() { Unlocked::Released } else { Unlocked::NotHeld })
+    }
+
+    async fn keep(&self, claim: &Claim, rest: Duration) -> Result<Kept> {
+        self.inner.keep(claim, rest).await
+    }
+
+    async fn proclaim(&self, claim: &Claim, value: &LockValue) -> Result<Proclaimed> {
+        self.inner.proclaim(claim, value).await
+    }
+
+    fn changes(&self, name: &LockName) -> BoxStream<'static, ()> {
+        self.inner.changes(name)
     }
 
     async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {

@@ -4,14 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::Mutex;
+use crate::api::{Election, Mutex, Once};
 use crate::contract::claim::Identity;
 use crate::contract::options::{LockOptions, setters};
 use crate::contract::{
     Capabilities, DistributedLock, Error, FencingToken, Finding, Holder, ListQuery, LockName, LockStatus, Page, Result,
 };
-use crate::engine::Lease;
 use crate::engine::core::Core;
+use crate::engine::{Lease, Observer};
 
 /// The locks of one store. Cloning is cheap: clones share the connection, the keeper that renews and the janitor that
 /// cleans up.
@@ -50,6 +50,33 @@ impl Locks {
         N::Error: Into<Error>,
     {
         Mutex::new(Arc::clone(&self.core), name.try_into().map_err(Into::into), self.options)
+    }
+
+    /// A job of this name, which one of all who think that it is time runs. No I/O; what is wrong is reported when it is run.
+    pub fn once<N>(&self, name: N) -> Once
+    where
+        N: TryInto<LockName>,
+        N::Error: Into<Error>,
+    {
+        Once::new(Arc::clone(&self.core), name.try_into().map_err(Into::into), self.options)
+    }
+
+    /// The election of this name. No I/O; what is wrong is reported by the campaign.
+    pub fn election<N>(&self, name: N) -> Election
+    where
+        N: TryInto<LockName>,
+        N::Error: Into<Error>,
+    {
+        Election::new(Arc::clone(&self.core), name.try_into().map_err(Into::into), self.options)
+    }
+
+    /// Sees who holds a lock, from now on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for what cannot be a name; [`ErrorKind::Closed`](crate::ErrorKind::Closed) after a shutdown.
+    pub fn observe(&self, name: &str) -> Result<Observer> {
+        self.core.check_open("observe")?;
+        Ok(Observer::new(Arc::clone(&self.core), LockName::new(name)?))
     }
 
     /// Runs `section` with the lock of this name held, and drops it at the loss: [`Mutex::run`] with these locks'

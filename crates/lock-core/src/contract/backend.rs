@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 
 use crate::contract::{
-    Claim, Clock, Error, ErrorKind, Finding, Holder, Instant, ListQuery, LockName, LockStatus, LockValue, OwnerId, Page,
-    Result, StoreToken,
+    Claim, Clock, Error, ErrorKind, Finding, Holder, Instant, ListQuery, LockName, LockStatus, LockValue, OwnerId,
+    Page, Result, StoreToken,
 };
 
 /// A store that grants locks. Backends implement this; applications use [`Locks`](crate::Locks), which adds what is the
@@ -92,7 +92,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     /// [`ErrorKind::Unsupported`] unless [`Capabilities::keeps`]. After any other error it may have been done, and the call may be
     /// repeated.
     async fn keep(&self, _claim: &Claim, _rest: Duration) -> Result<Kept> {
-        Err(self.cannot("keep a lock for whom has gone"))
+        Err(self.capabilities().cannot(KEEP))
     }
 
     /// Shows another value with the hold: rule 10. The claim was made with a value.
@@ -101,7 +101,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     /// [`ErrorKind::Unsupported`] unless [`Capabilities::values`]. After any other error it may have been done, and the call may be
     /// repeated.
     async fn proclaim(&self, _claim: &Claim, _value: &LockValue) -> Result<Proclaimed> {
-        Err(self.cannot("show a value with a lock"))
+        Err(self.capabilities().cannot(SHOW))
     }
 
     /// An item whenever another may hold this lock than before, or its value may have changed: then it is worth to ask
@@ -140,13 +140,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// [`ErrorKind::Unsupported`] unless the backend can do it, and then [`Capabilities::raises_tokens`] says so. After any other error it may have been done.
     async fn raise_tokens(&self, _name: &LockName, _above: StoreToken) -> Result<()> {
-        Err(self.cannot("raise its tokens"))
-    }
-
-    /// The error of what the store cannot do.
-    #[doc(hidden)]
-    fn cannot(&self, what: &str) -> Error {
-        Error::new(ErrorKind::Unsupported, format!("{} cannot {what}", self.capabilities().backend))
+        Err(self.capabilities().cannot(RAISE))
     }
 
     /// Settings of the store that void a promise.
@@ -155,6 +149,11 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     /// Closes connections. Later calls may fail with [`ErrorKind::Closed`](crate::ErrorKind::Closed).
     async fn close(&self) -> Result<()>;
 }
+
+/// What not every store can do.
+pub(crate) const KEEP: &str = "keep a lock for an owner that has gone";
+pub(crate) const SHOW: &str = "show a value with a lock";
+const RAISE: &str = "raise its tokens";
 
 /// How far a lock of a store reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -217,6 +216,11 @@ impl Capabilities {
             max_lease,
             answers_within,
         }
+    }
+
+    /// The error of what this store cannot do.
+    pub(crate) fn cannot(&self, what: &str) -> Error {
+        Error::new(ErrorKind::Unsupported, format!("{} cannot {what}", self.backend))
     }
 }
 

@@ -74,12 +74,22 @@ impl LockGuard {
         self.keep_for.map(|keep_for| self.lease.hold.since() + keep_for)
     }
 
-    /// Shows another value. False: it is not held any more.
-    pub(crate) async fn proclaim(&self, value: &LockValue) -> Result<bool> {
-        self.core.check_open("proclaim")?;
-        let answer = self.core.backend.proclaim(&self.lease.hold.claim, value).await;
-        let answer = answer.map_err(|error| self.core.context(error, "proclaim", Some(self.lease.name())))?;
-        Ok(answer == Proclaimed::Shown)
+    /// Shows another value.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] if it is not held any more; else as the store says.
+    pub(crate) async fn proclaim(&self, value: Result<LockValue>) -> Result<()> {
+        let told = async {
+            self.core.check_open("proclaim")?;
+            match self.core.backend.proclaim(&self.lease.hold.claim, &value?).await? {
+                Proclaimed::Shown => Ok(()),
+                Proclaimed::NotHeld => {
+                    self.lease.hold.end(End::NotHeld);
+                    Err(Error::new(ErrorKind::Lost, End::NotHeld.reason()))
+                }
+            }
+        };
+        told.await.map_err(|error| self.core.context(error, "proclaim", Some(self.lease.name())))
     }
 
     /// A view of the hold that other tasks can have.

@@ -16,6 +16,12 @@ pub(super) const BETWEEN_DOUBTS: Duration = Duration::from_millis(100);
 /// A store that says nothing for so long may be away, and not only slow.
 pub(super) const SILENCE: Duration = Duration::from_millis(500);
 
+/// How often a lock is looked at that somebody observes.
+pub(super) const OBSERVE: Duration = Duration::from_millis(500);
+
+/// The same where the store tells of changes: one that it did not tell of is seen by then.
+pub(super) const OBSERVE_TOLD: Duration = Duration::from_secs(5);
+
 /// How often the wall clock is compared with ours while something is held.
 pub(super) const LOOK_AT_WALL: Duration = Duration::from_secs(1);
 
@@ -72,7 +78,7 @@ pub(super) fn stood_in_line(took: Duration, answers_within: Duration) -> bool {
 
 /// The pauses before a store that failed is asked again: doubled each time, from the first to the last.
 #[derive(Debug, Default)]
-pub(super) struct Pauses {
+pub(crate) struct Pauses {
     failures: u32,
 }
 
@@ -80,7 +86,7 @@ impl Pauses {
     pub(super) const FIRST: Duration = Duration::from_millis(20);
     const LAST: Duration = Duration::from_secs(1);
 
-    pub(super) fn next(&mut self) -> Duration {
+    pub(crate) fn next(&mut self) -> Duration {
         let pause = Self::FIRST.saturating_mul(1 << self.failures.min(10)).min(Self::LAST);
         self.failures += 1;
         // Not all at once, when it is back.

@@ -22,6 +22,10 @@ pub enum Verb {
     Unlock,
     /// Prolonging it.
     Renew,
+    /// Letting a hold go on without its owner.
+    Keep,
+    /// Showing another value.
+    Proclaim,
     /// Looking at one lock or at many.
     Inspect,
     /// Breaking it.

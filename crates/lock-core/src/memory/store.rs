@@ -8,7 +8,8 @@ use foldhash::fast::RandomState;
 use tokio::sync::Notify;
 
 use crate::contract::{
-    Claim, Clock, Grant, Holder, Instant, ListQuery, LockName, LockStatus, OwnerId, Page, Renewal, StoreToken, Unlocked,
+    Claim, Clock, Grant, Holder, Instant, Kept, ListQuery, LockName, LockStatus, LockValue, OwnerId, Page, Proclaimed,
+    Renewal, StoreToken, Unlocked,
 };
 
 #[derive(Debug)]
@@ -37,6 +38,7 @@ struct Lock {
 #[derive(Debug)]
 struct Holding {
     owner: OwnerId,
+    value: Option<LockValue>,
     grant: Grant,
     since: Instant,
     /// By the store's time.
@@ -45,8 +47,7 @@ struct Holding {
 
 #[derive(Debug)]
 struct Waiting {
-    owner: OwnerId,
-    lease: Duration,
+    claim: Claim,
     granted: Arc<Notify>,
 }
 
@@ -76,10 +77,11 @@ fn next(tokens: &mut u64, now: Now) -> u64 {
 }
 
 impl Holding {
-    fn new(owner: OwnerId, token: u64, lease: Duration, now: Now) -> Self {
+    fn new(claim: &Claim, token: u64, now: Now) -> Self {
         let token = StoreToken::new(token).expect("no process counts that far");
-        let grant = Grant::new(token, now.ours + lease);
-        Self { owner, grant, since: now.stores, expires: now.stores + lease }
+        let grant = Grant::new(token, now.ours + claim.lease);
+        let (owner, value) = (claim.owner.clone(), claim.value.clone());
+        Self { owner, value, grant, since: now.stores, expires: now.stores + claim.lease }
     }
 
     fn holder(&self, now: Now) -> Holder {
@@ -89,6 +91,7 @@ impl Holding {
             now.stores.saturating_duration_since(self.since),
             self.expires.saturating_duration_since(now.stores),
         )
+        .with_value(self.value.clone())
     }
 }
 
@@ -119,7 +122,7 @@ impl Store {
             return lock.grant_of(&claim.owner);
         }
         let token = next(tokens, now);
-        let holding = Holding::new(claim.owner.clone(), token, claim.lease, now);
+        let holding = Holding::new(claim, token, now);
         let grant = holding.grant;
         locks.insert(claim.name.clone(), Lock { holding: Some(holding), line: VecDeque::new() });
         Some(grant)
@@ -154,11 +157,11 @@ impl Store {
         if let Some(grant) = lock.grant_of(&claim.owner) {
             return Ok(grant);
         }
-        let granted = match lock.line.iter().find(|waiting| waiting.owner == claim.owner) {
+        let granted = match lock.line.iter().find(|waiting| waiting.claim.owner == claim.owner) {
             Some(waiting) => Arc::clone(&waiting.granted),
             None => {
                 let granted = Arc::new(Notify::new());
-                let waiting = Waiting { owner: claim.owner.clone(), lease: claim.lease, granted: Arc::clone(&granted) };
+                let waiting = Waiting { claim: claim.clone(), granted: Arc::clone(&granted) };
                 lock.line.push_back(waiting);
                 granted
             }
@@ -177,7 +180,7 @@ impl Store {
             lock.holding = None;
             is_used = lock.settle(tokens, now);
         } else {
-            lock.line.retain(|waiting| waiting.owner != claim.owner);
+            lock.line.retain(|waiting| waiting.claim.owner != claim.owner);
         }
         if !is_used {
             locks.remove(&claim.name);
@@ -188,10 +191,7 @@ impl Store {
     pub(super) fn renew(&self, claims: &[Claim]) -> Vec<Renewal> {
         let (mut state, now) = self.state();
         let mut renew = |claim: &Claim| {
-            let holding = state.settle(&claim.name, now)?.holding.as_mut()?;
-            if holding.owner != claim.owner {
-                return None;
-            }
+            let holding = Self::held(&mut state, claim, now)?;
             holding.expires = now.stores + claim.lease;
             holding.grant.valid_until = now.ours + claim.lease;
             Some(holding.grant.valid_until)
@@ -200,11 +200,41 @@ impl Store {
         claims.iter().map(answer).collect()
     }
 
+    /// What is held by this owner.
+    fn held<'a>(state: &'a mut State, claim: &Claim, now: Now) -> Option<&'a mut Holding> {
+        state.settle(&claim.name, now)?.holding.as_mut().filter(|holding| holding.owner == claim.owner)
+    }
+
+    pub(super) fn keep(&self, claim: &Claim, rest: Duration) -> Kept {
+        let (mut state, now) = self.state();
+        if let Some(holding) = Self::held(&mut state, claim, now) {
+            holding.owner = claim.owner.kept();
+            holding.expires = now.stores + rest;
+            // Whoever waits looks when it ends, which may be sooner than the lease was over.
+            let line = state.locks.get(&claim.name).map(|lock| &lock.line);
+            line.into_iter().flatten().for_each(|waiting| waiting.granted.notify_one());
+            return Kept::Kept;
+        }
+        let kept = Claim { owner: claim.owner.kept(), ..claim.clone() };
+        if Self::held(&mut state, &kept, now).is_some() { Kept::Kept } else { Kept::NotHeld }
+    }
+
+    pub(super) fn proclaim(&self, claim: &Claim, value: &LockValue) -> Proclaimed {
+        let (mut state, now) = self.state();
+        match Self::held(&mut state, claim, now) {
+            Some(holding) => {
+                holding.value = Some(value.clone());
+                Proclaimed::Shown
+            }
+            None => Proclaimed::NotHeld,
+        }
+    }
+
     pub(super) fn inspect(&self, name: &LockName) -> LockStatus {
         let (mut state, now) = self.state();
         let lock = state.settle(name, now);
         let holder = lock.as_ref().and_then(|lock| lock.holding.as_ref()).map(|holding| holding.holder(now));
-        let waiters = lock.map_or_else(Vec::new, |lock| lock.line.iter().map(|w| w.owner.clone()).collect());
+        let waiters = lock.map_or_else(Vec::new, |lock| lock.line.iter().map(|w| w.claim.owner.clone()).collect());
         LockStatus::new(name.clone(), holder, waiters)
     }
 
@@ -252,7 +282,7 @@ impl Lock {
         if self.holding.is_none()
             && let Some(first) = self.line.pop_front()
         {
-            self.holding = Some(Holding::new(first.owner, next(tokens, now), first.lease, now));
+            self.holding = Some(Holding::new(&first.claim, next(tokens, now), now));
             first.granted.notify_one();
         }
         self.holding.is_some()

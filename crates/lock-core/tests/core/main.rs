@@ -3,6 +3,8 @@
 mod code_of_others;
 mod common;
 mod engine;
+mod observer;
+mod once;
 mod parsing;
 #[path = "../properties/mod.rs"]
 mod properties;

@@ -1,0 +1,235 @@
+//! Who holds a lock, for those who only look: the latest state, and never an older holder after a newer one.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use futures_util::stream::{BoxStream, Stream, StreamExt, unfold};
+
+use crate::contract::{Error, Holder, Instant, LockName, Result, StoreToken};
+use crate::engine::core::{Core, closed};
+use crate::engine::timing;
+
+/// What an [`Observer`] sees.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Observed {
+    /// This one holds the lock, and shows this value.
+    Held(Holder),
+    /// Nobody does.
+    Free,
+    /// The store does not answer. What was seen before may be over. What is seen next may have been seen before.
+    Blind(Error),
+}
+
+/// Sees who holds a lock, from now on: one state after the other, each of which was the latest when the store was asked.
+/// What came and went in between is left out. Nobody who only waits is seen.
+///
+/// The store is asked twice a second, and every 5 s where it [tells changes](crate::Capabilities::tells_changes);
+/// observers of one lock that belong to the same [`Locks`](crate::Locks) share the answers.
+pub struct Observer {
+    core: Arc<Core>,
+    name: LockName,
+    sight: Arc<Sight>,
+    changes: BoxStream<'static, ()>,
+    due: Due,
+    seen: Seen,
+}
+
+/// The next look.
+#[derive(Clone, Copy)]
+struct Due {
+    at: Instant,
+    /// An answer to who asked since then will do.
+    since: Instant,
+}
+
+/// What was seen so far.
+#[derive(Default)]
+struct Seen {
+    last: Shown,
+    /// The token of the newest holder.
+    newest: Option<StoreToken>,
+}
+
+#[derive(Default, PartialEq)]
+enum Shown {
+    #[default]
+    Nothing,
+    Held(Box<Holder>),
+    Free,
+    Blind,
+}
+
+impl Observer {
+    pub(crate) fn new(core: Arc<Core>, name: LockName) -> Self {
+        let (now, sight) = (core.clock.now(), core.sights.of(&name));
+        let changes = core.backend.changes(&name);
+        let due = Due { at: now, since: now };
+        Self { core, name, sight, changes, due, seen: Seen::default() }
+    }
+
+    /// The next state that differs from the one before; at first, the present one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) after a shutdown. A store that is away is no error: that is [seen](Observed::Blind), and the looks
+    /// go on.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again at any time: nothing is left out for that.
+    pub async fn next(&mut self) -> Result<Observed> {
+        let core = Arc::clone(&self.core);
+        let seen = async {
+            loop {
+                core.check_open("observe")?;
+                tokio::select! {
+                    biased;
+                    () = core.clock.sleep_until(self.due.at) => {}
+                    Some(()) = self.changes.next() => {
+                        let now = core.clock.now();
+                        self.due = Due { at: now, since: now };
+                    }
+                }
+                let answer = self.sight.look(&core, &self.name, self.due.since).await;
+                let now = core.clock.now();
+                let told = core.capabilities.tells_changes;
+                self.due = Due { at: now + if told { timing::OBSERVE_TOLD } else { timing::OBSERVE }, since: now };
+                if let Some(seen) = self.seen.see(answer) {
+                    return Ok(seen);
+                }
+            }
+        };
+        let seen = tokio::select! {
+            biased;
+            () = core.closed.cancelled() => Err(closed()),
+            seen = seen => seen,
+        };
+        seen.map_err(|error| self.core.context(error, "observe", Some(&self.name)))
+    }
+
+    /// The same as a stream, which ends after the first error.
+    pub fn into_stream(self) -> impl Stream<Item = Result<Observed>> + Send + 'static {
+        unfold(Some(self), async |observer| {
+            let mut observer = observer?;
+            let seen = observer.next().await;
+            let goes_on = seen.is_ok().then_some(observer);
+            Some((seen, goes_on))
+        })
+    }
+}
+
+impl Seen {
+    /// What of this is new.
+    fn see(&mut self, answer: Result<Option<Holder>>) -> Option<Observed> {
+        let (shown, observed) = match answer {
+            Ok(Some(holder)) if self.newest.is_some_and(|newest| holder.token < newest) => return None,
+            Ok(Some(holder)) => {
+                self.newest = Some(holder.token);
+                (Shown::Held(Box::new(lasting(&holder))), Observed::Held(holder))
+            }
+            Ok(None) => (Shown::Free, Observed::Free),
+            Err(error) => (Shown::Blind, Observed::Blind(error)),
+        };
+        if shown == self.last {
+            return None;
+        }
+        self.last = shown;
+        Some(observed)
+    }
+}
+
+/// Without what changes by itself.
+fn lasting(holder: &Holder) -> Holder {
+    let (owner, none) = (holder.owner.clone(), std::time::Duration::ZERO);
+    let mut lasting = Holder::new(owner, holder.token, none, none).with_value(holder.value.clone());
+    lasting.kept = holder.kept;
+    lasting
+}
+
+impl Drop for Observer {
+    fn drop(&mut self) {
+        self.core.sights.leave(&self.name, &self.sight);
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer").field("name", &self.name).field("newest", &self.seen.newest).finish_non_exhaustive()
+    }
+}
+
+/// The last answer about one lock, for all who observe it.
+#[derive(Debug, Default)]
+struct Sight {
+    /// When it was asked for. Locked while somebody asks.
+    last: tokio::sync::Mutex<Option<(Instant, Result<Option<Holder>>)>>,
+}
+
+impl Sight {
+    /// What the store answers to who asks, or has asked since then.
+    async fn look(&self, core: &Core, name: &LockName, since: Instant) -> Result<Option<Holder>> {
+        let patience = core.clock.now() + timing::OBSERVE;
+        let mut last = tokio::select! {
+            biased;
+            last = self.last.lock() => last,
+            // Who asks may be on a runtime that stands still.
+            () = core.clock.sleep_until(patience) => return core.backend.holder(name).await,
+        };
+        if let Some((asked, answer)) = &*last
+            && *asked >= since
+        {
+            return answer.clone();
+        }
+        let asked = core.clock.now();
+        let answer = core.backend.holder(name).await;
+        *last = Some((asked, answer.clone()));
+        answer
+    }
+}
+
+/// Of all locks that are observed.
+#[derive(Debug, Default)]
+pub(crate) struct Sights(Mutex<HashMap<LockName, Weak<Sight>>>);
+
+impl Sights {
+    fn of(&self, name: &LockName) -> Arc<Sight> {
+        let mut sights = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sight) = sights.get(name).and_then(Weak::upgrade) {
+            return sight;
+        }
+        let sight = Arc::new(Sight::default());
+        sights.insert(name.clone(), Arc::downgrade(&sight));
+        sight
+    }
+
+    /// One observer less.
+    fn leave(&self, name: &LockName, sight: &Arc<Sight>) {
+        let mut sights = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if Arc::strong_count(sight) == 1 {
+            sights.remove(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::contract::OwnerId;
+
+    fn held(token: u64) -> Result<Option<Holder>> {
+        let (owner, token) = (OwnerId::from_store("o"), StoreToken::new(token).unwrap());
+        Ok(Some(Holder::new(owner, token, Duration::from_millis(token.get()), Duration::ZERO)))
+    }
+
+    #[test]
+    fn an_older_holder_is_not_seen_after_a_newer_one() {
+        let mut seen = Seen::default();
+        assert!(matches!(seen.see(held(2)), Some(Observed::Held(_))));
+        assert!(seen.see(held(1)).is_none() && seen.see(held(2)).is_none());
+        assert!(matches!(seen.see(Ok(None)), Some(Observed::Free)));
+        assert!(seen.see(held(1)).is_none() && seen.see(Ok(None)).is_none());
+        assert!(matches!(seen.see(held(3)), Some(Observed::Held(_))));
+    }
+}
