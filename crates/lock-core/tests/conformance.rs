@@ -29,6 +29,7 @@ impl Harness for MemoryHarness {
             ("client_wall_moved", "it reads no wall clock, and one process has only one"),
             ("writer_stopped", "a stall by its script is without end, so that tests decide when it ends"),
             ("restarted_while_held", "a map dies with its process"),
+            ("kept_hold_survives_a_restart", "a map dies with its process"),
             ("outage_while_waiting", "a map is never away"),
             ("any_connection_swallowed", "a map has no connections"),
             ("restarted_with_waiters", "a map dies with its process"),

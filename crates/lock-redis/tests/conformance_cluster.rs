@@ -31,7 +31,7 @@ impl Harness for ClusterHarness {
 
     fn declared(&self) -> &'static [(&'static str, &'static str)] {
         const NODES: &str = "its nodes die one at a time, in tests/servers/cluster.rs";
-        &[("restarted_while_held", NODES), ("restarted_with_waiters", NODES)]
+        &[("restarted_while_held", NODES), ("kept_hold_survives_a_restart", NODES), ("restarted_with_waiters", NODES)]
     }
 
     fn registry(&self) -> Registry {

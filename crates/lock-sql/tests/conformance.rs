@@ -34,6 +34,7 @@ impl Harness for SqliteHarness {
             ("any_connection_swallowed", "it has no connections"),
             ("late_acquire_lands_after_reconnect", "it has no connections of which some could be held"),
             ("restarted_while_held", "it has no server"),
+            ("kept_hold_survives_a_restart", "it has no server"),
             ("outage_while_waiting", "it has no server"),
             ("restarted_with_waiters", "it has no server"),
             ("drop_every_verb_answer_held", "nothing carries its answers"),

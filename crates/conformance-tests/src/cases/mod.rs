@@ -61,20 +61,22 @@ impl Need {
 }
 
 macro_rules! cases {
-    ($($file:ident: $($case:ident $(($($tag:ident)+))?)*;)*) => {
+    ($($file:ident: $($case:ident $(($tag:ident))?)*;)*) => {
         /// Every case. (One that is not listed here is dead code, which the compiler reports.)
         pub(crate) const CASES: &[Case] = &[$($(Case {
             name: stringify!($case),
-            alone: cases!(@alone $($($tag)+)?),
-            needs: cases!(@needs $($($tag)+)?),
+            alone: cases!(@alone $($tag)?),
+            needs: cases!(@needs $($tag)?),
             run: |ctx| Box::pin($file::$case(ctx)),
         },)*)*];
     };
-    (@alone $($need:ident)? alone) => { true };
-    (@alone $($need:ident)?) => { false };
+    (@alone alone) => { true };
+    (@alone keeping_alone) => { true };
+    (@alone $($tag:ident)?) => { false };
     (@needs fair) => { Some(Need::Fair) };
     (@needs raised_tokens) => { Some(Need::RaisedTokens) };
-    (@needs keeping $($tag:ident)?) => { Some(Need::Keeping) };
+    (@needs keeping) => { Some(Need::Keeping) };
+    (@needs keeping_alone) => { Some(Need::Keeping) };
     (@needs values) => { Some(Need::Values) };
     (@needs $($tag:ident)?) => { None };
 }
@@ -101,7 +103,7 @@ cases! {
     clock: client_wall_moved client_clock_ahead;
     input: names lease_zero_and_huge foreign_value owner_unguessable names_as_code;
     keeping: kept_hold_outlives_its_owner(keeping) kept_hold_ends_in_time(keeping) only_the_holder_keeps(keeping)
-        kept_hold_survives_a_restart(keeping alone) once_in_a_slot(keeping) once_if_replies_are_lost(keeping)
+        kept_hold_survives_a_restart(keeping_alone) once_in_a_slot(keeping) once_if_replies_are_lost(keeping)
         once_again_after_a_failure(keeping);
     values: value_stands_with_its_hold(values) only_the_holder_proclaims(values) values_of_every_kind(values)
         leaders_are_seen_in_order(values) observer_in_an_outage(values);

@@ -23,7 +23,7 @@ async fn seen(observer: &mut Observer) -> String {
     match observer.next().await.unwrap() {
         Observed::Held(holder) => holder.value.unwrap().as_str().to_owned(),
         Observed::Free => "free".to_owned(),
-        Observed::Blind(_) => "blind".to_owned(),
+        _ => "blind".to_owned(),
     }
 }
 

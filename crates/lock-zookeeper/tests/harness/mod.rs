@@ -43,6 +43,7 @@ impl Harness for ZookeeperHarness {
         const DECLARED: [(&str, &str); 3] = [
             ("token_range", "tokens count each change of the ensemble: ten below the highest are too few for it"),
             ("restarted_while_held", SERVERS),
+            ("kept_hold_survives_a_restart", SERVERS),
             ("restarted_with_waiters", SERVERS),
         ];
         if self.servers == 1 { &DECLARED[..1] } else { &DECLARED }
