@@ -3,12 +3,16 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use futures_util::stream::{BoxStream, Stream, StreamExt, unfold};
 
 use crate::contract::{Error, Holder, Instant, LockName, Result, StoreToken};
 use crate::engine::core::{Core, closed};
 use crate::engine::timing;
+
+/// What was seen will not do for the next look, also where the clock stands still.
+const LATER: Duration = Duration::from_nanos(1);
 
 /// What an [`Observer`] sees.
 #[derive(Clone, Debug)]
@@ -93,7 +97,8 @@ impl Observer {
                 let answer = self.sight.look(&core, &self.name, self.due.since).await;
                 let now = core.clock.now();
                 let told = core.capabilities.tells_changes;
-                self.due = Due { at: now + if told { timing::OBSERVE_TOLD } else { timing::OBSERVE }, since: now };
+                let pause = if told { timing::OBSERVE_TOLD } else { timing::OBSERVE };
+                self.due = Due { at: now + pause, since: now + LATER };
                 if let Some(seen) = self.seen.see(answer) {
                     return Ok(seen);
                 }
@@ -140,7 +145,7 @@ impl Seen {
 
 /// Without what changes by itself.
 fn lasting(holder: &Holder) -> Holder {
-    let (owner, none) = (holder.owner.clone(), std::time::Duration::ZERO);
+    let (owner, none) = (holder.owner.clone(), Duration::ZERO);
     let mut lasting = Holder::new(owner, holder.token, none, none).with_value(holder.value.clone());
     lasting.kept = holder.kept;
     lasting
@@ -213,8 +218,6 @@ impl Sights {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::contract::OwnerId;
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 use lock_core::memory::{MemoryLock, Verb};
 use lock_core::{Election, ErrorKind, Locks, ManualClock, Observed, Observer};
 
+use crate::common::settle;
+
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -63,7 +65,7 @@ async fn a_store_that_is_away_is_seen_once_and_what_is_after_it_again() {
     let looks = async {
         for _ in 0..2 {
             clock.advance(LOOK);
-            tokio::task::yield_now().await;
+            settle().await;
         }
     };
     assert_eq!(tokio::join!(seen(&mut observer), looks).0, "a");
