@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::contract::options::{LockOptions, setters};
-use crate::contract::{ErrorKind, LockName, Result};
+use crate::contract::{Error, ErrorKind, LockName, LockValue, Result, SHOW};
 use crate::engine::acquisition::{Acquisition, Verb};
 use crate::engine::core::Core;
 use crate::engine::{Lease, LockGuard, Owner};
@@ -26,11 +26,12 @@ pub struct Mutex {
     name: std::result::Result<LockName, String>,
     options: LockOptions,
     owner: Option<Owner>,
+    value: Option<std::result::Result<LockValue, String>>,
 }
 
 impl Mutex {
     pub(crate) fn new(core: Arc<Core>, name: Result<LockName>, options: LockOptions) -> Self {
-        Self { core, name: name.map_err(|error| error.message().to_owned()), options, owner: None }
+        Self { core, name: name.map_err(|error| error.message().to_owned()), options, owner: None, value: None }
     }
 
     setters!();
@@ -47,6 +48,18 @@ impl Mutex {
         self
     }
 
+    /// Show this with the hold to everybody who looks, from the grant on: see [`Holder::value`](crate::Holder::value). Such an
+    /// acquisition asks the store itself, shares no grant with others of this process, and has no [`owner`](Self::owner).
+    pub fn value<V>(mut self, value: V) -> Self
+    where
+        V: TryInto<LockValue>,
+        V::Error: Into<Error>,
+    {
+        self.value = Some(value.try_into().map_err(|error| error.into().message().to_owned()));
+        self.options.alone = true;
+        self
+    }
+
     /// The lock's name, if it is one.
     pub fn name(&self) -> Option<&LockName> {
         self.name.as_ref().ok()
@@ -57,7 +70,7 @@ impl Mutex {
     /// # Errors
     /// - [`ErrorKind::Timeout`] when the wait is over. The error names the holder: the store is asked a little before, and
     ///   may take up to 100 ms more.
-    /// - [`ErrorKind::Invalid`] and [`ErrorKind::Unsupported`] for a name or an option.
+    /// - [`ErrorKind::Invalid`] and [`ErrorKind::Unsupported`] for a name, a value or an option.
     /// - [`ErrorKind::Unknown`] also when the wait is over and the store has not answered that question for half a second or
     ///   more: it may be away, and nobody knows what came of the claim. It is undone in the background.
     /// - [`ErrorKind::Unavailable`], [`ErrorKind::Refused`], [`ErrorKind::Unknown`] as the store says. A store that is
@@ -124,7 +137,18 @@ impl Mutex {
 
     /// Checks everything that needs no store.
     fn acquisition(&self, verb: Verb) -> Result<Acquisition<'_>> {
-        Acquisition::begin(&self.core, self.name.as_ref(), &self.options, self.owner.as_ref(), verb)
+        let (name, owner) = (self.name.as_ref(), self.owner.as_ref());
+        let acquisition = Acquisition::begin(&self.core, name, &self.options, owner, verb)?;
+        let Some(value) = &self.value else { return Ok(acquisition) };
+        let wrong = match value {
+            Err(wrong) => Error::new(ErrorKind::Invalid, wrong.as_str()),
+            Ok(_) if !self.core.capabilities.values => self.core.capabilities.cannot(SHOW),
+            Ok(_) if owner.is_some() => {
+                Error::new(ErrorKind::Invalid, "an `owner` has one hold for all, which shows no `value`: leave one off")
+            }
+            Ok(value) => return Ok(acquisition.showing(value)),
+        };
+        Err(acquisition.failed(wrong))
     }
 }
 

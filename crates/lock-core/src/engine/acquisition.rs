@@ -293,7 +293,8 @@ impl<'a> Acquisition<'a> {
         self.verb == Verb::Lock && !self.options.wait.is_some_and(|wait| wait.is_zero())
     }
 
-    fn failed(&self, error: Error) -> Error {
+    /// The error, as the caller is told it.
+    pub(crate) fn failed(&self, error: Error) -> Error {
         self.core.context(error, self.verb.name(), Some(self.name))
     }
 

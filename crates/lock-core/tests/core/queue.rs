@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::memory::Verb;
-use lock_core::{ErrorKind, LeaseState, Locks, Owner};
+use lock_core::{ErrorKind, LeaseState, LockValue, Locks, Owner};
 
 use crate::common::{LEASE, granted, settle, setup, waiter};
 
@@ -264,4 +264,36 @@ async fn an_owner_stands_in_the_stores_line_once() {
     assert!(third.is_held() && other.mutex("a").try_lock().await.unwrap().is_none());
     third.unlock().await.unwrap();
     assert!(other.mutex("a").try_lock().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_hold_with_a_value_shares_no_grant() {
+    let (_, _, locks) = setup();
+    let shown = async || locks.inspect("x").await.unwrap().into_holder().and_then(|holder| holder.value);
+    let plain = locks.mutex("x");
+    let held = plain.lock().await.unwrap();
+    let first = waiter(locks.mutex("x").value("a")).await;
+    let (second, third) = (waiter(locks.mutex("x").value("b")).await, waiter(plain).await);
+    assert_eq!(shown().await, None);
+    held.unlock().await.unwrap();
+    // The plain one has what the plain one leaves; the others stand in the store's line.
+    for (waiter, value) in [(third, None), (first, Some("a")), (second, Some("b"))] {
+        let guard = granted(waiter).await;
+        assert_eq!(shown().await.as_ref().map(LockValue::as_str), value);
+        guard.unlock().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_shown_is_an_error() {
+    let (_, _, locks) = setup();
+    for (mutex, wrong) in [
+        (locks.mutex("x").value(""), "empty"),
+        (locks.mutex("x").value("a\0b"), "NUL"),
+        (locks.mutex("x").value("a").owner(&Owner::new()), "`owner`"),
+    ] {
+        let error = mutex.lock().await.unwrap_err();
+        assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains(wrong), "{error}");
+        assert!(error.name().is_some() && mutex.try_lock().await.is_err());
+    }
 }
