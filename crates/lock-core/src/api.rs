@@ -8,4 +8,4 @@ mod once;
 pub use election::{Election, Leadership};
 pub use locks::{Locks, LocksBuilder, ShutdownReport};
 pub use mutex::Mutex;
-pub use once::{Once, OnceRun, Skipped};
+pub use once::{Once, OnceGuard, OnceRun, Skipped};

@@ -189,6 +189,11 @@ pub struct Leadership {
 }
 
 impl Leadership {
+    /// A view of the hold that other tasks can have.
+    pub fn lease(&self) -> Lease {
+        self.guard.lease()
+    }
+
     /// Shows another value to all who observe.
     ///
     /// # Errors

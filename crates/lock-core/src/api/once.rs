@@ -1,6 +1,7 @@
 //! A job that runs once, on one machine of many.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,7 +48,7 @@ const TRIES: u32 = 3;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-#[must_use = "it is run by `run` or `try_run`"]
+#[must_use = "it is run by `run`, `try_run` or `begin`"]
 pub struct Once {
     core: Arc<Core>,
     name: std::result::Result<LockName, String>,
@@ -171,33 +172,41 @@ impl Once {
         section: impl AsyncFnOnce(Lease) -> T,
         failed: impl Fn(&T) -> bool,
     ) -> Result<OnceRun<T>> {
-        let name = self.name.as_ref().ok();
-        let checked = self.check().map_err(|error| self.core.context(error, "once", name));
-        let (name, at_least) = checked?;
-        let mut guard = match self.take(&name).await? {
+        let guard = match self.begin().await? {
             Ok(guard) => guard,
             Err(skipped) => return Ok(OnceRun::Skipped(skipped)),
         };
-        // What it comes to if the section does not get to its end.
-        guard.keep_for(self.keep_on_failure.then_some(at_least));
         let output = guard.run(section(guard.lease())).await?;
-        guard.keep_for((self.keep_on_failure || !failed(&output)).then_some(at_least));
-        match guard.unlock().await {
+        match if failed(&output) { guard.failed().await } else { guard.done().await } {
             Err(error) if error.kind() == ErrorKind::Lost => return Err(error),
-            Err(error) => tracing::debug!(%name, ?error, "that it is done is said again in the background"),
+            Err(error) => tracing::debug!(?error, "what came of it is said again in the background"),
             Ok(()) => {}
         }
         Ok(OnceRun::Ran(output))
     }
 
-    async fn take(&self, name: &LockName) -> Result<std::result::Result<LockGuard, Skipped>> {
+    /// Begins it unless another runs it, or has done so; for a job that is no section, such as a process of its own. It is
+    /// over when [`OnceGuard::done`] or [`OnceGuard::again`] says so.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), but for the loss.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any point: a job that was begun just then is to be run again, at once.
+    ///
+    /// # If the reply is lost
+    /// That is an [`ErrorKind::Unknown`]; whatever the store did is undone, here or in the background.
+    pub async fn begin(&self) -> Result<std::result::Result<OnceGuard, Skipped>> {
+        let checked = self.check().map_err(|error| self.core.context(error, "once", self.name.as_ref().ok()));
+        let (name, at_least) = checked?;
         for _ in 0..TRIES {
-            let acquisition = Acquisition::begin(&self.core, Ok(name), &self.options, None, Verb::TryLock)?;
-            if let Some(guard) = acquisition.run().await? {
-                return Ok(Ok(guard));
+            let acquisition = Acquisition::begin(&self.core, Ok(&name), &self.options, None, Verb::TryLock)?;
+            if let Some(mut guard) = acquisition.run().await? {
+                guard.keep_for(self.keep_on_failure.then_some(at_least));
+                return Ok(Ok(OnceGuard { guard, at_least }));
             }
-            let holder = self.core.backend.holder(name).await;
-            let holder = holder.map_err(|error| self.core.context(error, "once", Some(name)))?;
+            let holder = self.core.backend.holder(&name).await;
+            let holder = holder.map_err(|error| self.core.context(error, "once", Some(&name)))?;
             if let Some(holder) = holder {
                 return Ok(Err(Skipped { by: Some(holder.owner), done: holder.kept, remaining: holder.remaining }));
             }
@@ -213,6 +222,8 @@ impl Once {
         let name = self.name.as_ref().map_err(|wrong| invalid(wrong.clone()))?;
         let name = match &self.slot {
             None => name.clone(),
+            // A variable that was not set, as likely as not: the job would never run again.
+            Some(slot) if slot.is_empty() => return Err(invalid("a slot cannot be empty".to_owned())),
             Some(slot) => LockName::new(&format!("{name}@{slot}"))?,
         };
         let Some(at_least) = self.at_least.or_else(|| self.slot.as_ref().map(|_| SLOT)) else {
@@ -236,5 +247,79 @@ impl fmt::Debug for Once {
             .field("keep_on_failure", &self.keep_on_failure)
             .field("options", &self.options)
             .finish()
+    }
+}
+
+/// A job that has begun here: see [`Once::begin`]. Everything one can ask about the hold is on [`Lease`], to which this
+/// derefs. Dropped, it has failed: see [`Once::keep_on_failure`].
+#[derive(Debug)]
+#[must_use = "a job that is dropped has failed"]
+pub struct OnceGuard {
+    guard: LockGuard,
+    at_least: Duration,
+}
+
+impl OnceGuard {
+    /// A view of the hold that other tasks can have.
+    pub fn lease(&self) -> Lease {
+        self.guard.lease()
+    }
+
+    /// Runs `section` as long as the lock is held, and drops it at the loss.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`]: see [`LockGuard::run`].
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the section; the job goes on.
+    pub async fn run<F: Future>(&self, section: F) -> Result<F::Output> {
+        self.guard.run(section).await
+    }
+
+    /// It is done: all others skip it until its time is over.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] if the lock was not held until now: another may run it. Else as the store says; it is said again
+    /// in the background until the store answers or the lease is over.
+    ///
+    /// # Cancel safety
+    /// Dropped at any point, it is finished in the background.
+    ///
+    /// # If the reply is lost
+    /// That is an error too, and said again in the background.
+    pub async fn done(mut self) -> Result<()> {
+        self.guard.keep_for(Some(self.at_least));
+        self.guard.unlock().await
+    }
+
+    /// It failed: done, or to be run again, as [`Once::keep_on_failure`] says. Dropping it is the same, in the background.
+    ///
+    /// # Errors
+    /// As [`done`](Self::done).
+    ///
+    /// # Cancel safety
+    /// Dropped at any point, it is finished in the background.
+    pub async fn failed(self) -> Result<()> {
+        self.guard.unlock().await
+    }
+
+    /// It is to be run again, at once, by whoever comes.
+    ///
+    /// # Errors
+    /// As [`LockGuard::unlock`]: what fails is repeated in the background.
+    ///
+    /// # Cancel safety
+    /// Dropped at any point, it is finished in the background.
+    pub async fn again(mut self) -> Result<()> {
+        self.guard.keep_for(None);
+        self.guard.unlock().await
+    }
+}
+
+impl Deref for OnceGuard {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        &self.guard
     }
 }

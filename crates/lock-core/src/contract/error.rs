@@ -90,12 +90,17 @@ impl Error {
         let waited = humantime::format_duration(Duration::from_millis(waited.as_millis() as u64));
         let mut message = format!("not granted within {waited}");
         if let Some(holder) = &holder {
-            message = match holder.held_for.as_millis() as u64 {
-                0 => format!("{message}; {} holds it", holder.owner),
-                ms => {
-                    let since = humantime::format_duration(Duration::from_millis(ms));
-                    format!("{message}; {} has held it for {since}", holder.owner)
+            let in_words = |time: Duration| humantime::format_duration(Duration::from_millis(time.as_millis() as u64));
+            message = match holder.held_for {
+                _ if holder.kept => {
+                    format!(
+                        "{message}; {} has gone and keeps it for another {}",
+                        holder.owner,
+                        in_words(holder.remaining)
+                    )
                 }
+                time if time < Duration::from_millis(1) => format!("{message}; {} holds it", holder.owner),
+                time => format!("{message}; {} has held it for {}", holder.owner, in_words(time)),
             };
         }
         let mut error = Self::new(ErrorKind::Timeout, message);

@@ -86,6 +86,36 @@ async fn what_the_store_did_not_hear_is_said_for_a_lease() {
 }
 
 #[tokio::test]
+async fn one_by_hand_is_done_or_to_be_run_again_as_it_says() {
+    let (_, clock, locks) = setup();
+    for keep in [true, false] {
+        let job = locks.once(format!("job {keep}")).at_least(HOUR).keep_on_failure(keep);
+        job.begin().await.unwrap().unwrap().again().await.unwrap();
+        let begun = job.begin().await.unwrap().unwrap();
+        assert!(begun.is_held() && !job.begin().await.unwrap().unwrap_err().done);
+        // The same in the foreground and in the background.
+        if keep {
+            begun.failed().await.unwrap()
+        } else {
+            drop(begun)
+        }
+        settle().await;
+        match job.begin().await.unwrap() {
+            Ok(begun) if !keep => begun.done().await.unwrap(),
+            Err(skipped) if keep => assert!(skipped.done),
+            other => panic!("{keep}: {other:?}"),
+        }
+        assert!(job.begin().await.unwrap().unwrap_err().done);
+    }
+    let job = locks.once("long").slot("1").at_most(LEASE);
+    let begun = job.begin().await.unwrap().unwrap();
+    advance(&clock, LEASE).await;
+    assert_eq!(begun.run(async {}).await.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(begun.done().await.unwrap_err().kind(), ErrorKind::Lost);
+    job.begin().await.unwrap().unwrap().done().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_job_says_for_how_long_it_is_done() {
     let (_, _, locks) = setup();
     for (job, wrong) in [
@@ -93,6 +123,7 @@ async fn a_job_says_for_how_long_it_is_done() {
         (locks.once("job").at_least(Duration::from_secs(1 << 40)), "at_least is longer"),
         (locks.once("").slot("1"), "name"),
         (locks.once("job").slot("a\nb"), "name"),
+        (locks.once("job").slot(""), "slot cannot be empty"),
         (locks.once("job").slot("1").at_most(Duration::ZERO), "max_hold"),
     ] {
         let error = job.run(async |_| ()).await.unwrap_err();
