@@ -25,9 +25,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Config, Error, ErrorKind, Holder, Lease, ListQuery, LockName, LockStatus, Owner, Page, Result, ShutdownReport,
+    Config, Error, ErrorKind, Holder, Lease, ListQuery, LockName, LockStatus, LockValue, Owner, Page, Result,
+    ShutdownReport,
 };
 use tokio::runtime::{Builder, Handle, Runtime};
+
+/// The options of a handle, passed on to what is inside it.
+macro_rules! options {
+    ($of:ident, $inside:ident, $($name:ident: $kind:ty),+) => {$(
+        #[doc = concat!("See [`", stringify!($of), "::", stringify!($name), "`](crate::", stringify!($of), "::", stringify!($name), ").")]
+        pub fn $name(mut self, $name: $kind) -> Self {
+            self.$inside = self.$inside.$name($name);
+            self
+        }
+    )+};
+}
+
+mod election;
+mod once;
+
+pub use election::{Election, Leadership, Observer};
+pub use once::{Once, OnceGuard};
 
 /// How long the last handle waits, when it is dropped, for the releases of guards that were dropped.
 const LAST_RELEASES: Duration = Duration::from_secs(2);
@@ -83,6 +101,10 @@ impl Inner {
         outside()?;
         self.runtime.as_ref().map_or_else(|| Err(Error::closed()), |runtime| runtime.block_on(future))
     }
+
+    fn lost_within(&self, lease: &Lease, time: Duration) -> Result<bool> {
+        self.block_on(async { Ok(tokio::time::timeout(time, lease.lost()).await.is_ok()) })
+    }
 }
 
 impl Drop for Inner {
@@ -118,6 +140,32 @@ impl Locks {
         N::Error: Into<Error>,
     {
         Mutex { mutex: self.0.locks.mutex(name), inner: Arc::clone(&self.0) }
+    }
+
+    /// A job of this name, which one of all who think that it is time runs; see [`Locks::once`](crate::Locks::once).
+    pub fn once<N>(&self, name: N) -> Once
+    where
+        N: TryInto<LockName>,
+        N::Error: Into<Error>,
+    {
+        Once::new(self.0.locks.once(name), &self.0)
+    }
+
+    /// The election of this name; see [`Locks::election`](crate::Locks::election).
+    pub fn election<N>(&self, name: N) -> Election
+    where
+        N: TryInto<LockName>,
+        N::Error: Into<Error>,
+    {
+        Election::new(self.0.locks.election(name), &self.0)
+    }
+
+    /// Sees who holds a lock, from now on.
+    ///
+    /// # Errors
+    /// As [`Locks::observe`](crate::Locks::observe); [`ErrorKind::Invalid`] inside a tokio runtime.
+    pub fn observe(&self, name: &str) -> Result<Observer> {
+        Observer::new(&self.0, || self.0.locks.observe(name))
     }
 
     /// Runs `section` with the lock of this name held: [`Mutex::run`] with these locks' defaults.
@@ -180,20 +228,21 @@ pub struct Mutex {
     inner: Arc<Inner>,
 }
 
-macro_rules! options {
-    ($($name:ident: $kind:ty),+) => {$(
-        #[doc = concat!("See [`Mutex::", stringify!($name), "`](crate::Mutex::", stringify!($name), ").")]
-        pub fn $name(mut self, $name: $kind) -> Self {
-            self.mutex = self.mutex.$name($name);
-            self
-        }
-    )+};
-}
-
 impl Mutex {
     options! {
+        Mutex, mutex,
         lease: Duration, wait: impl Into<Option<Duration>>, outage: Duration, max_hold: impl Into<Option<Duration>>,
         fair: bool, token_floor: u64, hand_overs: u8, hand_over_for: Duration, hold_for: Duration, owner: &Owner
+    }
+
+    /// See [`Mutex::value`](crate::Mutex::value).
+    pub fn value<V>(mut self, value: V) -> Self
+    where
+        V: TryInto<LockValue>,
+        V::Error: Into<Error>,
+    {
+        self.mutex = self.mutex.value(value);
+        self
     }
 
     /// Waits until the lock is granted, or until [`Mutex::wait`] is over.
@@ -268,7 +317,7 @@ impl LockGuard {
     /// # Errors
     /// [`ErrorKind::Invalid`] inside a tokio runtime.
     pub fn lost_within(&self, time: Duration) -> Result<bool> {
-        self.inner.block_on(async { Ok(tokio::time::timeout(time, self.guard.lost()).await.is_ok()) })
+        self.inner.lost_within(&self.guard, time)
     }
 }
 

@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use oarlock::ErrorKind;
 use oarlock::blocking::{self, Locks};
+use oarlock::{ErrorKind, LockValue, Observed, OnceRun, Skipped};
 use tempfile::TempDir;
 
 /// For what needs no lease's end.
@@ -78,13 +78,144 @@ fn a_section_runs_with_the_lock() {
     assert_eq!(error.kind(), ErrorKind::Lost);
 }
 
+fn skipped<T: std::fmt::Debug>(run: OnceRun<T>) -> Skipped {
+    match run {
+        OnceRun::Skipped(skipped) => skipped,
+        OnceRun::Ran(ran) => panic!("{ran:?}"),
+    }
+}
+
+#[test]
+fn a_job_runs_once() {
+    let locks = blocking::connect("memory:").unwrap();
+    let job = locks.once("job").slot("1");
+    let ran = job.run(|lease| {
+        assert!(!skipped(job.run(|_| ()).unwrap()).done);
+        // Other calls are none inside a runtime.
+        locks.inspect("job@1").unwrap();
+        lease.is_held()
+    });
+    assert_eq!(ran.unwrap(), OnceRun::Ran(true));
+    assert!(skipped(job.run(|_| ()).unwrap()).done);
+    for keep in [true, false] {
+        let job = locks.once(format!("failing {keep}")).at_least(BOUND).keep_on_failure(keep);
+        assert_eq!(job.try_run(|_| Err::<(), _>("no")).unwrap(), OnceRun::Ran(Err("no")));
+        let again = job.try_run(|_| Ok::<_, ()>(())).unwrap();
+        assert_eq!(matches!(again, OnceRun::Ran(Ok(()))), !keep);
+        assert!(skipped(job.run(|_| ()).unwrap()).done);
+    }
+    let lost = locks.once("lost").at_least(BOUND).run(|_| locks.evict("lost").unwrap().is_some());
+    assert_eq!(lost.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(locks.once("lost").run(|_| ()).unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn a_job_by_hand_says_what_came_of_it() {
+    let locks = blocking::connect("memory:").unwrap();
+    let job = locks.once("job").at_least(BOUND).at_most(BOUND).lease(BOUND);
+    let begun = || job.begin().unwrap().unwrap();
+    begun().again().unwrap();
+    let guard = begun();
+    assert!(guard.is_held() && guard.lease().is_held() && !guard.lost_within(Duration::from_millis(1)).unwrap());
+    guard.failed().unwrap();
+    assert!(job.begin().unwrap().unwrap_err().done);
+    locks.evict("job").unwrap().unwrap();
+    begun().done().unwrap();
+    assert!(job.begin().unwrap().unwrap_err().done);
+    // A panic is a failure.
+    let job = locks.once("panics").at_least(BOUND).keep_on_failure(false);
+    let panicking = std::panic::AssertUnwindSafe(|| job.run(|_| panic!("at the section's end")));
+    assert!(std::panic::catch_unwind(panicking).is_err());
+    let again = std::time::Instant::now();
+    while matches!(job.run(|_| ()).unwrap(), OnceRun::Skipped(_)) {
+        assert!(again.elapsed() < BOUND);
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_leader_is_seen_with_its_value() {
+    let locks = blocking::connect("memory:").unwrap();
+    let election = locks.election("x").lease(BOUND).outage(BOUND).wait(BOUND);
+    let mut observer = election.observe().unwrap();
+    let mut seen = || match observer.next().unwrap() {
+        Observed::Held(holder) => holder.value.map(|value| value.as_str().to_owned()),
+        Observed::Free => Some("free".to_owned()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(seen().as_deref(), Some("free"));
+    let leadership = election.campaign("a").unwrap();
+    assert_eq!(seen().as_deref(), Some("a"));
+    leadership.proclaim("b").unwrap();
+    assert_eq!(seen().as_deref(), Some("b"));
+    assert_eq!(election.leader().unwrap().unwrap().value, Some(LockValue::new("b").unwrap()));
+    assert!(leadership.lease().is_held() && !leadership.lost_within(Duration::from_millis(1)).unwrap());
+    let late = election.clone().wait(Duration::from_millis(50)).campaign("c").unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::Timeout);
+    leadership.resign().unwrap();
+    assert_eq!(seen().as_deref(), Some("free"));
+    let guard = locks.mutex("x").value("d").lock().unwrap();
+    assert_eq!(seen().as_deref(), Some("d"));
+    guard.unlock().unwrap();
+    let mut observer = locks.observe("x").unwrap();
+    assert!(matches!(observer.next_within(BOUND).unwrap(), Some(Observed::Free)));
+    assert!(observer.next_within(Duration::from_millis(20)).unwrap().is_none());
+    assert!(locks.shutdown(BOUND).unwrap().unreleased.is_empty());
+    assert_eq!(observer.next().unwrap_err().kind(), ErrorKind::Closed);
+}
+
+#[test]
+fn a_candidate_runs_its_section_again_after_a_loss() {
+    let locks = blocking::connect("memory:").unwrap();
+    let mut times = 0;
+    let answer = locks.election("x").run("a", |leadership| {
+        times += 1;
+        if times == 1 {
+            locks.evict("x").unwrap().unwrap();
+        }
+        leadership.fencing_token();
+        times
+    });
+    assert_eq!(answer.unwrap(), 2);
+    for (name, value, wrong) in [("", "a", "name"), ("x", "", "value")] {
+        let error = locks.election(name).run(value, |_| ()).unwrap_err();
+        assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains(wrong), "{error}");
+    }
+    assert!(locks.shutdown(BOUND).unwrap().unreleased.is_empty());
+    assert_eq!(locks.election("x").run("a", |_| ()).unwrap_err().kind(), ErrorKind::Closed);
+}
+
 /// Each call, as a task of a runtime makes it: an error, and nothing waits or panics.
 #[test]
 fn inside_a_runtime_it_is_an_error() {
     let locks = blocking::connect("memory:").unwrap();
     let (held, dropped) = (locks.mutex("x").lock().unwrap(), locks.mutex("y").lock().unwrap());
+    let (job, election) = (locks.once("once").at_least(BOUND), locks.election("election"));
+    let begun = ["done", "failed", "again"].map(|end| {
+        let job = locks.once(format!("to be {end}")).at_least(BOUND).keep_on_failure(false);
+        job.begin().unwrap().unwrap()
+    });
+    let (leadership, mut observer) = (locks.election("led").campaign("a").unwrap(), election.observe().unwrap());
     let calls = |locks: &Locks| {
+        let [done, failed, again] = begun;
         [
+            job.run(|_| ()).map(drop),
+            job.try_run(|_| Ok::<_, ()>(())).map(drop),
+            job.begin().map(drop),
+            done.lost_within(BOUND).map(drop),
+            done.done(),
+            failed.failed(),
+            again.again(),
+            election.campaign("a").map(drop),
+            election.run("a", |_| ()),
+            election.leader().map(drop),
+            election.observe().map(drop),
+            locks.observe("x").map(drop),
+            observer.next().map(drop),
+            observer.next_within(BOUND).map(drop),
+            leadership.proclaim("b"),
+            leadership.lost_within(BOUND).map(drop),
+            leadership.resign(),
             blocking::connect("memory:").map(drop),
             locks.mutex("z").lock().map(drop),
             locks.mutex("z").try_lock().map(drop),
@@ -109,7 +240,7 @@ fn inside_a_runtime_it_is_an_error() {
         assert!(error.to_string().contains("spawn_blocking"), "{error}");
     }
     // What was given back there is free.
-    for name in ["x", "y"] {
+    for name in ["x", "y", "led", "to be done", "to be failed", "to be again"] {
         locks.mutex(name).wait(BOUND).lock().unwrap().unlock().unwrap();
     }
 }

@@ -4,11 +4,20 @@
 
 #[path = "../../examples/fenced_record.rs"]
 mod fenced_record;
+#[cfg(feature = "blocking")]
+#[path = "../../examples/leader_address.rs"]
+mod leader_address;
+#[cfg(feature = "blocking")]
+#[path = "../../examples/once_per_slot.rs"]
+mod once_per_slot;
 #[path = "../../examples/shared_token.rs"]
 mod shared_token;
 #[cfg(feature = "blocking")]
 #[path = "../../examples/without_a_runtime.rs"]
 mod without_a_runtime;
+
+use std::io;
+use std::process::Command;
 
 use oarlock::Config;
 use tempfile::TempDir;
@@ -44,4 +53,31 @@ fn a_paused_writer_is_refused() {
 fn a_plain_main_loses_no_increment() {
     let (_dir, config) = store();
     without_a_runtime::demo(config).unwrap();
+}
+
+/// This test program, for the test of this name alone: there a process has the part that its environment gives it.
+fn again(test: &str) -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["--exact", "--nocapture", &format!("examples::{test}")]);
+    Ok(command)
+}
+
+#[cfg(feature = "blocking")]
+#[test]
+fn a_cron_job_runs_once_for_each_slot_whatever_the_clocks_say() {
+    const THIS: &str = "a_cron_job_runs_once_for_each_slot_whatever_the_clocks_say";
+    match once_per_slot::part() {
+        Some(part) => part.unwrap(),
+        None => once_per_slot::demo(|| again(THIS)).unwrap(),
+    }
+}
+
+#[cfg(feature = "blocking")]
+#[test]
+fn a_leader_is_found_after_the_first_one_was_killed() {
+    const THIS: &str = "a_leader_is_found_after_the_first_one_was_killed";
+    match leader_address::part() {
+        Some(part) => part.unwrap(),
+        None => leader_address::demo(|| again(THIS)).unwrap(),
+    }
 }
