@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::args::EvictArgs;
 use crate::exit::{CONFLICT, Failure, USAGE};
 use crate::output::{clean, print, print_json, say};
-use crate::show::{HolderView, rounded};
+use crate::show::{HolderView, state};
 
 pub(crate) async fn evict(args: &EvictArgs, locks: &Locks) -> Result<u8, Failure> {
     let evicted = if args.yes {
@@ -46,8 +46,7 @@ fn confirmed(name: &str, holder: &Holder) -> Result<bool, Failure> {
 
 /// What the question is about.
 pub(crate) fn held(name: &str, holder: &Holder) -> String {
-    let (owner, since) = (clean(&holder.owner.to_string()), rounded(holder.held_for));
-    format!("{name:?} is held by {owner} for {since}")
+    format!("{name:?} is {}", state(holder))
 }
 
 /// When an eviction is heard of.
@@ -70,7 +69,11 @@ fn answer(args: &EvictArgs, evicted: Option<&Holder>, locks: &Locks) -> Result<u
         print_json(&Answer { name: &args.name, evicted: evicted.is_some(), holder: evicted.map(HolderView::of) })?;
     } else if let Some(holder) = evicted {
         print(&format!("ended the hold of {}\n", clean(&holder.owner.to_string())))?;
-        say(format!("{}; another may have the lock before", told(locks)));
+        if holder.kept {
+            say("it went on without its owner; now it can be taken again");
+        } else {
+            say(format!("{}; another may have the lock before", told(locks)));
+        }
     } else {
         say(format!("{:?} is not held", args.name));
     }

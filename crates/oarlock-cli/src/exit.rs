@@ -2,10 +2,11 @@
 
 use std::error::Error as _;
 
+use nix::sys::signal::Signal;
 use oarlock::{Error, ErrorKind};
 
-/// The lock was not free (`-E` chooses another code); an evicted lock was not held, or one that `inspect --exit-code`
-/// was asked about; `doctor` found something; `compare` saw two holders at once.
+/// The lock was not free (`-E` chooses another code); an evicted lock was not held, or one that `inspect --exit-code` or
+/// `leader --exit-code` was asked about; `doctor` found something; `compare` saw two holders at once.
 pub(crate) const CONFLICT: u8 = 1;
 /// The command line is wrong.
 pub(crate) const USAGE: u8 = 64;
@@ -26,12 +27,12 @@ pub(crate) const SIGNAL: u8 = 128;
 
 /// The same for the reader of `--help` and of the manual page.
 pub(crate) const HELP: &str = "Exit codes:
-  0    done (of `run`: the command's own code; 128+N if signal N ended it)
-  1    not free in time (`run`, see -E), not held (`inspect --exit-code`), not held or left alone (`evict`), findings (`doctor`), two holders at once (`compare`)
+  0    done (of `run` and `elect`: the command's own code, 128+N if signal N ended it; of `run --once` also skipped, see --skipped)
+  1    not free in time (`run`, see -E), not held (`inspect --exit-code`, `leader --exit-code`), not held or left alone (`evict`), findings (`doctor`), two holders at once (`compare`)
   64   wrong usage
   69   the store cannot be reached, refused, or did not answer
   71   the operating system refused something
-  75   the lock was lost before the command ended
+  75   the lock was lost before the command ended (`run --once`: or --at-most was over)
   78   wrong configuration, or a lease that the store does not give
   126  the command cannot be executed
   127  the command was not found
@@ -51,6 +52,11 @@ impl Failure {
 
     pub(crate) fn silent(code: u8) -> Self {
         Self { code, message: None }
+    }
+
+    /// A signal asked for the end.
+    pub(crate) fn signal(signal: Signal) -> Self {
+        Self::silent(SIGNAL + signal as u8)
     }
 
     /// An error while the configuration was read and the backend chosen by it.
@@ -93,7 +99,7 @@ impl From<std::io::Error> for Failure {
 }
 
 /// The error and what caused it, on one line.
-fn told(error: &Error) -> String {
+pub(crate) fn told(error: &Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

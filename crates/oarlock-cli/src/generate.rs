@@ -17,7 +17,10 @@ const ENVIRONMENT: &[(&str, &str)] = &[
         "The other settings of the config file, in capitals. A parameter of the URL goes before its variable, and a \
          variable before the config file.",
     ),
-    ("OARLOCK_NAME, OARLOCK_TOKEN", "Set by oarlock run for its command: the lock's name and the fencing token."),
+    (
+        "OARLOCK_NAME, OARLOCK_TOKEN",
+        "Set by oarlock run and oarlock elect for their command: the lock's name and the fencing token.",
+    ),
     ("NO_COLOR", "If set, what --verbose prints has no colours."),
 ];
 
@@ -38,6 +41,20 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("oarlock run nightly -- ./backup.sh", "Run a script while nobody else runs it."),
     ("oarlock run nightly --try -- ./backup.sh", "The same, or end with 1 if somebody else does."),
     ("oarlock run nightly --wait 5m -E 0 -- ./backup.sh", "Wait for five minutes, and take it for done after that."),
+    (
+        "oarlock run nightly --once --slot \"$(date +%F)\" -- ./backup.sh",
+        "In the crontab of several hosts: one of them runs it, once a day, also if their clocks differ by seconds.",
+    ),
+    (
+        "oarlock run cleanup --once --at-least 50m --again-on-failure -- ./cleanup.sh",
+        "Run it if nobody has done so in the last 50 minutes with success.",
+    ),
+    (
+        "oarlock elect scheduler --value \"http://$(hostname):8080\" -- ./scheduler",
+        "Run a service on one of several hosts, and show where.",
+    ),
+    ("oarlock leader scheduler --json", "Show a program who leads, and at which address."),
+    ("oarlock leader scheduler --watch", "Print a line whenever that changes."),
     ("oarlock inspect nightly --exit-code >/dev/null && echo it runs", "Ask whether a lock is held."),
     ("oarlock list --json --url redis://cache.internal", "Show the locks of another store to a program."),
 ];

@@ -9,6 +9,7 @@ mod evict;
 mod exit;
 mod generate;
 mod itself;
+mod leader;
 mod output;
 mod run;
 mod show;
@@ -58,8 +59,11 @@ fn refused(answer: &clap::Error) -> u8 {
     } else {
         let _ = answer.print();
     }
-    if arguments.iter().any(|argument| argument == "run") && !arguments.iter().any(|argument| argument == "--") {
-        output::say("put -- before the command, as in: oarlock run NAME -- COMMAND");
+    let runs = |argument: &String| argument == "run" || argument == "elect";
+    if let Some(command) = arguments.iter().find(|argument| runs(argument))
+        && !arguments.iter().any(|argument| argument == "--")
+    {
+        output::say(format!("put -- before the command, as in: oarlock {command} NAME -- COMMAND"));
     }
     exit::USAGE
 }
@@ -92,11 +96,18 @@ async fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Run(args) => {
             let started = Instant::now();
             output::trace(settings.verbose);
-            let config = config::choose(settings, args.label())?;
+            args.check()?;
+            let config = config::choose(settings, args.job.label())?;
             let args = RunArgs { wait: args.wait.or(config.longest_wait()), ..args.clone() };
             let connecting = in_time(args.connects_within(), config::connect(settings, config));
             on_locks(connecting, async |locks| run::run(&args, locks, started).await).await
         }
+        Command::Elect(args) => {
+            output::trace(settings.verbose);
+            let config = config::choose(settings, args.job.label())?;
+            on_locks(config::connect(settings, config), async |locks| run::elect(args, locks).await).await
+        }
+        Command::Leader(args) => looking(settings, async |locks| leader::leader(args, locks).await).await,
         Command::Inspect(args) => looking(settings, async |locks| show::inspect(args, locks).await).await,
         Command::List(args) => looking(settings, async |locks| show::list(args, locks).await).await,
         Command::Evict(args) => looking(settings, async |locks| evict::evict(args, locks).await).await,
@@ -117,7 +128,7 @@ async fn dispatch(cli: Cli) -> Result<u8, Failure> {
     }
 }
 
-/// Connects for a command that is not `run`.
+/// Connects for a command that runs no other.
 async fn looking(settings: &Settings, work: impl AsyncFnOnce(&Locks) -> Result<u8, Failure>) -> Result<u8, Failure> {
     output::trace(settings.verbose);
     let config = config::choose(settings, None)?;

@@ -22,7 +22,26 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 /// Writes an answer as one JSON document.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
-    print(&format!("{text}\n"))
+    print(&format!("{}\n", tame(&text)))
+}
+
+/// The same on one line.
+pub(crate) fn print_json_line(value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(value).map_err(io::Error::from)?;
+    print(&format!("{}\n", tame(&text)))
+}
+
+/// JSON need not escape all that steers a terminal. What is left of it stands in strings, but for the ends of lines.
+fn tame(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c.is_control() && c != '\n' {
+            text.push_str(&format!("\\u{:04x}", c as u32));
+        } else {
+            text.push(c);
+        }
+    }
+    text
 }
 
 /// A remark to the user.
@@ -65,4 +84,22 @@ pub(crate) fn trace(verbose: u8) {
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal() && !is_asked_for_none)
         .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_steers_a_terminal_gets_out() {
+        let value = "a\u{1b}[2J\u{9b}31m\u{7f}\r\nb";
+        let steers = |text: &str| text.chars().any(char::is_control);
+        assert!(!steers(&clean(value)) && clean(value).starts_with('a'));
+        for json in [serde_json::to_string(value).unwrap(), serde_json::to_string_pretty(&[value]).unwrap()] {
+            let tamed = tame(&json);
+            assert!(!steers(&tamed.replace('\n', "")), "{tamed:?}");
+            let read: serde_json::Value = serde_json::from_str(&tamed).unwrap();
+            assert_eq!(read.get(0).unwrap_or(&read), value);
+        }
+    }
 }

@@ -4,12 +4,15 @@ use std::io::{self, IsTerminal};
 use std::time::{Duration, SystemTime};
 
 use comfy_table::{Table, presets};
-use oarlock::{FencingToken, Finding, Holder, ListQuery, LockStatus, Locks, OwnerId};
+use oarlock::{FencingToken, Finding, Holder, ListQuery, LockStatus, LockValue, Locks, OwnerId};
 use serde::Serialize;
 
 use crate::args::{DoctorArgs, InspectArgs, ListArgs};
 use crate::exit::{CONFLICT, Failure};
 use crate::output::{clean, print, print_json, say, shortened};
+
+/// So many columns of a table at most are a value's.
+const WIDEST_VALUE: usize = 40;
 
 pub(crate) async fn inspect(args: &InspectArgs, locks: &Locks) -> Result<u8, Failure> {
     let status = locks.inspect(&args.name).await?;
@@ -19,6 +22,9 @@ pub(crate) async fn inspect(args: &InspectArgs, locks: &Locks) -> Result<u8, Fai
         print("free\n")?;
     } else {
         let mut text = table(std::slice::from_ref(&status));
+        for line in status.holder().map(details).unwrap_or_default() {
+            text.push_str(&format!("{}\n", clean(&line)));
+        }
         for (place, waiter) in status.waiters.iter().enumerate() {
             text.push_str(&format!("waiting {}: {}\n", place + 1, clean(&waiter.owner.to_string())));
         }
@@ -97,6 +103,10 @@ pub(crate) struct HolderView<'a> {
     remaining_ms: Option<u64>,
     /// As text: it is beyond what JavaScript and others keep exactly of a number.
     token: String,
+    /// What it shows.
+    value: Option<&'a str>,
+    /// Its owner has gone, and the hold goes on without it.
+    kept: bool,
 }
 
 #[derive(Serialize)]
@@ -132,6 +142,8 @@ impl<'a> HolderView<'a> {
             held_for_ms: millis(holder.held_for),
             remaining_ms: (holder.remaining < Holder::ENDLESS).then(|| millis(holder.remaining)),
             token: FencingToken::new(holder.token).to_string(),
+            value: holder.value.as_ref().map(LockValue::as_str),
+            kept: holder.kept,
         }
     }
 }
@@ -151,29 +163,66 @@ pub(crate) fn table(locks: &[LockStatus]) -> String {
     table_of(locks, usize::MAX)
 }
 
-/// The same, in which no name takes more than so many columns.
+/// The same, in which no name and no value takes more than so many columns.
 pub(crate) fn table_of(locks: &[LockStatus], widest: usize) -> String {
-    let mut table = plain_table(&["NAME", "HOLDER", "HOST", "PID", "HELD FOR", "TIME LEFT", "TOKEN", "WAITERS"]);
+    let mut head = vec!["NAME", "HOLDER", "HOST", "PID", "HELD FOR", "TIME LEFT", "TOKEN", "WAITERS"];
+    // Most locks show none.
+    let values = locks.iter().any(|lock| value_of(lock).is_some());
+    if values {
+        head.push("VALUE");
+    }
+    let mut table = plain_table(&head);
     for lock in locks {
         let mut row = vec![shortened(&clean(lock.name.as_str()), widest)];
         row.extend(lock.holder().map_or_else(|| ["-"; 6].map(String::from), holder_cells));
         row.push(lock.waiters.len().to_string());
+        if values {
+            let value = value_of(lock).map_or("-", LockValue::as_str);
+            row.push(shortened(&clean(value), widest.min(WIDEST_VALUE)));
+        }
         table.add_row(row);
     }
     format!("{table}\n")
+}
+
+fn value_of(lock: &LockStatus) -> Option<&LockValue> {
+    lock.holder()?.value.as_ref()
 }
 
 fn holder_cells(holder: &Holder) -> [String; 6] {
     let owner = &holder.owner;
     let label = owner.label().map_or_else(|| owner.to_string(), str::to_owned);
     [
-        clean(&label),
+        clean(&if holder.kept { format!("done by {label}") } else { label }),
         clean(owner.host().unwrap_or("-")),
         owner.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
         rounded(holder.held_for),
-        if holder.remaining == Holder::ENDLESS { "endless".to_owned() } else { rounded(holder.remaining) },
+        left(holder.remaining),
         FencingToken::new(holder.token).to_string(),
     ]
+}
+
+/// What a line of the table has no room for.
+pub(crate) fn details(holder: &Holder) -> Vec<String> {
+    let kept = holder.kept.then(|| state(holder));
+    let value = holder.value.as_ref().map(|value| format!("value: {value}"));
+    kept.into_iter().chain(value).collect()
+}
+
+/// Who holds a lock, and for how long.
+pub(crate) fn state(holder: &Holder) -> String {
+    let owner = clean(&holder.owner.to_string());
+    if holder.kept {
+        // Whoever it was has gone; what counts is when the lock is free.
+        format!("done by {owner} for another {}", left(holder.remaining))
+    } else {
+        format!("held by {owner} for {}", rounded(holder.held_for))
+    }
+}
+
+/// What is left of a hold, as people read it.
+pub(crate) fn left(remaining: Duration) -> String {
+    if remaining == Holder::ENDLESS { "endless".to_owned() } else { rounded(remaining) }
 }
 
 /// In whole seconds, as people read it.
@@ -185,4 +234,55 @@ fn plain_table(head: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(head.iter().copied());
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use oarlock::{LockName, StoreToken};
+
+    use super::*;
+
+    fn lock(name: &str, owner: &str, value: Option<&str>) -> LockStatus {
+        let owner = OwnerId::from_store(&format!("{owner}sh@host:7#00000000-0000-0000-0000-000000000000"));
+        let (held_for, remaining) = (Duration::from_secs(3), Duration::from_secs(180));
+        let holder = Holder::new(owner, StoreToken::new(9).unwrap(), held_for, remaining);
+        let holder = holder.with_value(value.map(|value| LockValue::new(value).unwrap()));
+        LockStatus::new(LockName::new(name).unwrap(), [holder], Vec::<OwnerId>::new())
+    }
+
+    #[test]
+    fn a_value_has_a_column_where_there_is_one() {
+        let (plain, showing) = (lock("a", "", None), lock("b", "", Some("http://a\u{1b}[2J\u{9b}")));
+        assert!(!table(std::slice::from_ref(&plain)).contains("VALUE"));
+        let table = table(&[plain, showing, lock("c", "", Some(&"x".repeat(4096)))]);
+        assert!(table.contains("VALUE") && table.contains("http://a\u{fffd}[2J\u{fffd}"), "{table}");
+        assert!(!table.chars().any(|c| c.is_control() && c != '\n'), "{table}");
+        let lines: Vec<_> = table.lines().collect();
+        assert!(
+            lines.len() == 4 && lines[1].trim_end().ends_with('-') && lines[3].trim_end().ends_with("x…"),
+            "{table}"
+        );
+        assert!(table_of(&[lock("b", "", Some("http://a"))], 5).contains("http…"));
+    }
+
+    #[test]
+    fn a_kept_hold_is_done_for_another_while() {
+        let kept = lock("a", "kept#", Some("v"));
+        let holder = kept.holder().unwrap();
+        assert_eq!(details(holder)[0], format!("{} for another 3m", state(holder).split_once(" for").unwrap().0));
+        assert!(state(holder).starts_with("done by sh@host:7#") && details(holder)[1] == "value: v");
+        assert!(table(std::slice::from_ref(&kept)).contains("done by sh"));
+        let json = serde_json::to_value(LockView::of(&kept)).unwrap();
+        assert_eq!(
+            (&json["held"], &json["holder"]["kept"], &json["holder"]["value"]),
+            (&true.into(), &true.into(), &"v".into())
+        );
+        let held = lock("a", "", None);
+        assert!(
+            state(held.holder().unwrap()).starts_with("held by sh@host:7#")
+                && details(held.holder().unwrap()).is_empty()
+        );
+        let json = serde_json::to_value(LockView::of(&held)).unwrap();
+        assert_eq!((&json["holder"]["kept"], json["holder"]["value"].is_null()), (&false.into(), true));
+    }
 }

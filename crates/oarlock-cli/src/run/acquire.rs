@@ -1,5 +1,6 @@
 //! Taking the lock: at once, in time, or interrupted.
 
+use std::convert::Infallible;
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
@@ -9,9 +10,9 @@ use tokio::time::Instant;
 
 use super::signals::Signals;
 use crate::args::RunArgs;
-use crate::exit::{CONFLICT, Failure, SIGNAL};
+use crate::exit::{CONFLICT, Failure};
 use crate::output::clean;
-use crate::show::rounded;
+use crate::show::state;
 use nix::sys::signal::Signal;
 
 /// A wait shorter than this draws nothing, and connecting in less is not counted.
@@ -28,29 +29,46 @@ pub(super) async fn acquire(
     signals: &mut Signals,
     started: Instant,
 ) -> Result<LockGuard, Failure> {
+    let name = &args.job.name;
     // What is wrong later than this is no name, but a lease or a wait.
-    LockName::new(&args.name)?;
-    let mut mutex = locks.mutex(&args.name);
-    if let Some(lease) = args.lease {
+    LockName::new(name)?;
+    let mut mutex = locks.mutex(name.as_str());
+    if let Some(lease) = args.job.lease {
         mutex = mutex.lease(lease);
     }
     if let Some(wait) = args.wait {
         let spent = started.elapsed();
         mutex = mutex.wait(if spent > PATIENCE { wait.saturating_sub(spent) } else { wait });
     }
+    if let Some(value) = &args.value {
+        mutex = mutex.value(value.clone());
+    }
     let attempt = async { if args.try_lock { mutex.try_lock().await } else { mutex.lock().await.map(Some) } };
-    let result = tokio::select! {
-        result = attempt => result,
-        signal = interruption(signals) => return Err(Failure::silent(SIGNAL + signal as u8)),
-        never = narrate(&args.name, locks) => match never {},
-    };
+    let result = uninterrupted(name, locks, signals, attempt).await?;
     match result {
         Ok(Some(guard)) => Ok(guard),
-        Ok(None) => Err(Failure::new(args.conflict_exit_code, busy(&args.name, locks).await)),
+        Ok(None) => Err(Failure::new(args.conflict_exit_code, busy(name, locks).await)),
         Err(error) => {
             let failure = Failure::config(&error);
             Err(if failure.code == CONFLICT { Failure { code: args.conflict_exit_code, ..failure } } else { failure })
         }
+    }
+}
+
+/// Waits for what may be long, and tells on a terminal who is in the way.
+///
+/// # Errors
+/// With the code for the signal that interrupted it; then it was dropped.
+pub(super) async fn uninterrupted<T>(
+    name: &str,
+    locks: &Locks,
+    signals: &mut Signals,
+    attempt: impl Future<Output = T>,
+) -> Result<T, Failure> {
+    tokio::select! {
+        result = attempt => Ok(result),
+        signal = interruption(signals) => Err(Failure::signal(signal)),
+        never = narrate(name, locks) => match never {},
     }
 }
 
@@ -68,13 +86,13 @@ async fn interruption(signals: &mut Signals) -> Signal {
 /// Who holds the lock, in a sentence.
 async fn busy(name: &str, locks: &Locks) -> String {
     match locks.inspect(name).await.ok().and_then(|status| status.into_holder()) {
-        Some(holder) => format!("{name:?} is held by {} for {}", holder.owner, rounded(holder.held_for)),
+        Some(holder) => format!("{name:?} is {}", state(&holder)),
         None => format!("{name:?} was not free"),
     }
 }
 
 /// On a terminal, shows who holds the lock and for how long, until it is dropped.
-async fn narrate(name: &str, locks: &Locks) -> std::convert::Infallible {
+async fn narrate(name: &str, locks: &Locks) -> Infallible {
     if !io::stderr().is_terminal() {
         return std::future::pending().await;
     }

@@ -1,5 +1,5 @@
 //! The pipe from `oarlock` to the guardian. It carries instants of the system's clock, as nanoseconds in eight bytes
-//! each: until then the lock is held. Zero means that it is lost; the pipe's end, that `oarlock` is gone.
+//! each: until then the lock is held. Zero means that the command is to end; the pipe's end, that `oarlock` is gone.
 
 use std::io::{self, PipeReader, PipeWriter, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -13,8 +13,8 @@ use tokio::net::unix::pipe;
 /// Instants closer than this count as the same: the end of a lease is computed from two readings of the clock.
 const SAME: Duration = Duration::from_millis(1);
 
-/// The word for a loss. No lease ends at the clock's origin.
-const LOST: u64 = 0;
+/// The word for the end, after a loss most of all. No lease ends at the clock's origin.
+const END: u64 = 0;
 
 /// The end that `oarlock` holds.
 #[derive(Debug)]
@@ -45,9 +45,9 @@ impl Leash {
         }
     }
 
-    /// The lock is lost.
-    pub(super) fn lost(&mut self) {
-        self.send(LOST);
+    /// The command is to end.
+    pub(super) fn end(&mut self) {
+        self.send(END);
     }
 
     fn send(&mut self, word: u64) {
@@ -80,7 +80,7 @@ impl Held {
         Ok(Self { pipe, frame: [0; 8], filled: 0 })
     }
 
-    /// The next instant, or `None` when the lock is lost or `oarlock` is gone. Dropping the future loses nothing.
+    /// The next instant, or `None` when the command is to end or `oarlock` is gone. Dropping the future loses nothing.
     pub(super) async fn next(&mut self) -> Option<Instant> {
         while self.filled < self.frame.len() {
             match self.pipe.read(&mut self.frame[self.filled..]).await {
@@ -90,6 +90,6 @@ impl Held {
         }
         self.filled = 0;
         let nanos = u64::from_le_bytes(self.frame);
-        (nanos != LOST).then(|| Instant::from_origin(Duration::from_nanos(nanos)))
+        (nanos != END).then(|| Instant::from_origin(Duration::from_nanos(nanos)))
     }
 }

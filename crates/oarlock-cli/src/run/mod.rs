@@ -1,4 +1,4 @@
-//! `run`: the command runs only while the lock is held.
+//! `run` and `elect`: a command runs only while a lock is held.
 //!
 //! Three processes take part. `oarlock` takes the lock, renews it, and starts itself once more as the *guardian*, which
 //! leads a process group of its own and runs the command in it. A pipe, the *leash*, tells the guardian until when the
@@ -6,8 +6,10 @@
 //! the command does not outlive its lock even if `oarlock` is stopped or killed.
 
 mod acquire;
+mod elect;
 mod guardian;
 mod leash;
+mod once;
 mod reap;
 mod signals;
 mod supervise;
@@ -20,9 +22,11 @@ use crate::args::RunArgs;
 use crate::exit::{Failure, LOST};
 use crate::output::say;
 use acquire::acquire;
+pub(crate) use elect::elect;
 pub(crate) use guardian::guard;
-pub(crate) use signals::Signals;
-use supervise::{Outcome, supervise};
+use once::once;
+pub(crate) use signals::{INTERRUPTIONS, Signals};
+use supervise::{Outcome, Stop, supervise};
 
 /// The wait is counted from `started`.
 ///
@@ -30,21 +34,27 @@ use supervise::{Outcome, supervise};
 /// Never dropped: signals are handled inside.
 pub(crate) async fn run(args: &RunArgs, locks: &Locks, started: Instant) -> Result<u8, Failure> {
     let mut signals = Signals::listen(signals::SUPERVISOR)?;
+    if args.once.once {
+        return once(args, locks, &mut signals).await;
+    }
     let guard = acquire(args, locks, &mut signals, started).await?;
-    let outcome = supervise(args, &guard.lease(), &mut signals).await;
+    let outcome = supervise(&args.job, &guard.lease(), &mut signals, Stop::IsTheCommands).await;
     // Awaited also when the command could not be started, so that nothing of the lock is left.
     let unlocked = guard.unlock().await;
-    let code = match outcome? {
-        Outcome::Ended(code) => code,
-        Outcome::Lost => {
-            return Err(Failure::new(LOST, format!("{:?} was lost, and the command was ended", args.name)));
-        }
+    code(&args.job.name, &outcome?, unlocked)
+}
+
+/// The exit code, by how the command ended and by what came of the lock then.
+fn code(name: &str, outcome: &Outcome, released: oarlock::Result<()>) -> Result<u8, Failure> {
+    let code = match *outcome {
+        Outcome::Ended { code, .. } => code,
+        Outcome::Stopped(signal) => return Err(Failure::signal(signal)),
+        Outcome::Lost => return Err(Failure::new(LOST, format!("{name:?} was lost, and the command was ended"))),
     };
-    match unlocked {
+    match released {
         Ok(()) => Ok(code),
         Err(error) if error.kind() == ErrorKind::Lost => {
-            let message =
-                format!("{:?} was not held any more when the command ended (with exit code {code})", args.name);
+            let message = format!("{name:?} was not held any more when the command ended (with exit code {code})");
             Err(Failure::new(LOST, message))
         }
         Err(error) => {

@@ -17,6 +17,9 @@ pub(super) const SUPERVISOR: &[Signal] = &[SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIG
 pub(super) const GUARDIAN: &[Signal] =
     &[SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGTTIN, SIGTTOU];
 
+/// Those that end a command that only looks.
+pub(crate) const INTERRUPTIONS: &[Signal] = &[SIGINT, SIGTERM, SIGHUP];
+
 /// The signals that arrive from now on, which do not have their usual effect any more.
 #[derive(Debug)]
 pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);

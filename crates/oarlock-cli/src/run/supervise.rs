@@ -1,7 +1,6 @@
 //! While the command runs: signals pass, the guardian hears of renewals, and a loss ends the command.
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg, raise};
@@ -13,7 +12,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::leash::{Inherited, Leash};
 use super::signals::Signals;
 use super::terminal;
-use crate::args::{GUARD, RunArgs};
+use crate::args::{GUARD, Job};
 use crate::exit::{Failure, OS_ERROR, SIGNAL};
 use crate::itself;
 use crate::output::say;
@@ -25,16 +24,38 @@ const BACKSTOP: Duration = Duration::from_secs(1);
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// The command ended with this code.
-    Ended(u8),
+    Ended {
+        code: u8,
+        /// A signal that asks for that was passed on to it before.
+        asked_to: bool,
+    },
+    /// It was ended, since this signal asked us to end.
+    Stopped(Signal),
     /// It was ended, since the lock was lost.
     Lost,
 }
 
+/// Whose business it is to act on a signal that asks to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// It is passed on, and the command may do as it likes.
+    IsTheCommands,
+    /// The command is ended.
+    IsOurs,
+}
+
+/// Why the command is being ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    Lost,
+    Asked(Signal),
+}
+
 /// Runs the command to its end.
-pub(super) async fn supervise(args: &RunArgs, lease: &Lease, signals: &mut Signals) -> Result<Outcome, Failure> {
+pub(super) async fn supervise(job: &Job, lease: &Lease, signals: &mut Signals, stop: Stop) -> Result<Outcome, Failure> {
     let (mut leash, inherited) = Leash::new()?;
     let job_control = terminal::is_ours();
-    let mut guardian = start(args, lease, &inherited, job_control)?;
+    let mut guardian = start(job, lease, &inherited, job_control)?;
     drop(inherited);
     let group = Pid::from_raw(guardian.id().expect("it was not waited for yet") as i32);
     if job_control {
@@ -45,39 +66,68 @@ pub(super) async fn supervise(args: &RunArgs, lease: &Lease, signals: &mut Signa
     // Renewals come every third of the lease: the guardian hears of them early enough.
     let mut look = interval((lease.remaining() / 10).max(Duration::from_millis(1)));
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut lost = false;
+    let mut asked_to = false;
+    let mut ending = None;
     let mut kill_at = None;
     let status = loop {
-        tokio::select! {
+        let why = tokio::select! {
             status = guardian.wait() => break status?,
-            signal = signals.next() => pass_on(signal, group, job_control),
-            () = lease.lost(), if !lost => {
-                lost = true;
-                say(format!("{:?} is lost: ending the command", args.name));
-                leash.lost();
-                kill_at = Some(SystemClock.now() + args.grace + BACKSTOP);
+            signal = signals.next() => {
+                let asks = matches!(signal, Signal::SIGTERM | Signal::SIGINT);
+                asked_to |= asks;
+                if !(asks && stop == Stop::IsOurs) {
+                    pass_on(signal, group, job_control);
+                    continue;
+                }
+                Why::Asked(signal)
             }
-            _ = look.tick(), if !lost => leash.hold_until(held_until(lease)),
+            () = lease.lost(), if ending.is_none() => {
+                say(format!("{:?} is lost: ending the command", lease.name().as_str()));
+                Why::Lost
+            }
+            _ = look.tick(), if ending.is_none() => {
+                leash.hold_until(held_until(lease));
+                continue;
+            }
             () = at(kill_at) => {
                 let _ = killpg(group, Signal::SIGKILL);
                 kill_at = None;
+                continue;
             }
+        };
+        if ending.is_none() {
+            ending = Some(why);
+            leash.end();
+            kill_at = Some(SystemClock.now() + job.grace + BACKSTOP);
         }
     };
     if job_control {
         terminal::take_back();
     }
-    Ok(outcome(status, group, lease))
+    let Some(code) = status.code() else {
+        // The guardian was killed, by itself after it ended the group or by another: nobody else is left to end that.
+        let _ = killpg(group, Signal::SIGKILL);
+        return Ok(match ending {
+            Some(Why::Asked(signal)) => Outcome::Stopped(signal),
+            _ if !lease.is_held() => Outcome::Lost,
+            _ => {
+                say("the command's guardian was killed, and the command with it");
+                let signal = status.signal().unwrap_or(Signal::SIGKILL as i32) as u8;
+                Outcome::Ended { code: SIGNAL + signal, asked_to }
+            }
+        });
+    };
+    Ok(Outcome::Ended { code: code as u8, asked_to })
 }
 
-fn start(args: &RunArgs, lease: &Lease, inherited: &Inherited, job_control: bool) -> Result<Child, Failure> {
+fn start(job: &Job, lease: &Lease, inherited: &Inherited, job_control: bool) -> Result<Child, Failure> {
     let mut command = itself::again(GUARD)?;
-    command.arg(inherited.number().to_string()).arg(format!("{}ms", args.grace.as_millis()));
+    command.arg(inherited.number().to_string()).arg(format!("{}ms", job.grace.as_millis()));
     if job_control {
         command.arg("--job-control");
     }
-    command.arg("--").args(&args.command);
-    command.env("OARLOCK_NAME", &args.name).env("OARLOCK_TOKEN", lease.fencing_token().to_string());
+    command.arg("--").args(&job.command);
+    command.env("OARLOCK_NAME", lease.name().as_str()).env("OARLOCK_TOKEN", lease.fencing_token().to_string());
     command.spawn().map_err(|error| Failure::new(OS_ERROR, format!("cannot start the command's guardian: {error}")))
 }
 
@@ -115,18 +165,4 @@ fn pass_on(signal: Signal, group: Pid, job_control: bool) {
             let _ = killpg(group, signal);
         }
     }
-}
-
-fn outcome(status: ExitStatus, group: Pid, lease: &Lease) -> Outcome {
-    let Some(code) = status.code() else {
-        // The guardian was killed, by itself after a loss or by another: nobody else is left to end the group.
-        let _ = killpg(group, Signal::SIGKILL);
-        let signal = status.signal().unwrap_or(Signal::SIGKILL as i32) as u8;
-        if !lease.is_held() {
-            return Outcome::Lost;
-        }
-        say("the command's guardian was killed, and the command with it");
-        return Outcome::Ended(SIGNAL + signal);
-    };
-    Outcome::Ended(code as u8)
 }

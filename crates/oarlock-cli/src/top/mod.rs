@@ -15,14 +15,12 @@ use tokio::time::sleep;
 use crate::args::TopArgs;
 use crate::exit::{Failure, SIGNAL};
 use crate::output::print;
-use crate::run::Signals;
+use crate::run::{INTERRUPTIONS, Signals};
 use crate::{evict, show};
 use screen::Screen;
 use view::View;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Those that end it. On a terminal ^C is a key.
-const INTERRUPTIONS: &[Signal] = &[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
 pub(crate) async fn top(args: &TopArgs, locks: &Locks) -> Result<u8, Failure> {
     let first = show::all(&args.prefix, locks).await?;
@@ -32,6 +30,7 @@ pub(crate) async fn top(args: &TopArgs, locks: &Locks) -> Result<u8, Failure> {
         print(&show::table(&first))?;
         return Ok(0);
     }
+    // On a terminal ^C is a key.
     let mut signals = Signals::listen(INTERRUPTIONS)?;
     let screen = Screen::open()?;
     let ended = tokio::select! {

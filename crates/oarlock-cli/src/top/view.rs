@@ -112,8 +112,8 @@ impl View {
         };
         lines.push(line(&said, Look::Bold));
 
-        let waiters = self.waiters();
-        let room = height.saturating_sub(lines.len() + 1 + waiters.len()).max(1);
+        let details = self.details();
+        let room = height.saturating_sub(lines.len() + 1 + details.len()).max(1);
         let table = show::table_of(&self.locks, widest);
         let mut rows = table.lines();
         lines.push(line(rows.next().unwrap_or_default(), Look::Bold));
@@ -123,19 +123,25 @@ impl View {
         for (number, row) in rows.enumerate().skip(first).take(room.min(self.locks.len())) {
             lines.push(line(row, if place == Some(number) { Look::Chosen } else { Look::Plain }));
         }
-        lines.extend(waiters.iter().map(|waiter| line(waiter, Look::Plain)));
+        lines.extend(details.iter().map(|detail| line(detail, Look::Plain)));
         lines.truncate(height);
         lines
     }
 
-    /// Who waits for the chosen lock.
-    fn waiters(&self) -> Vec<String> {
-        let Some(lock) = self.lock().filter(|lock| !lock.waiters.is_empty()) else { return Vec::new() };
-        let mut lines = vec![String::new(), format!("waiting for {}:", lock.name)];
+    /// What the chosen lock shows, and who waits for it.
+    fn details(&self) -> Vec<String> {
+        let Some(lock) = self.lock() else { return Vec::new() };
+        let mut lines: Vec<_> = lock.holder().map(show::details).unwrap_or_default();
+        if !lock.waiters.is_empty() {
+            lines.push(format!("waiting for {}:", lock.name));
+        }
         let numbered = lock.waiters.iter().enumerate().take(WAITERS);
         lines.extend(numbered.map(|(place, waiter)| format!("{:>4}  {}", place + 1, waiter.owner)));
         if lock.waiters.len() > WAITERS {
             lines.push(format!("      and {} more", lock.waiters.len() - WAITERS));
+        }
+        if !lines.is_empty() {
+            lines.insert(0, String::new());
         }
         lines
     }
@@ -145,13 +151,13 @@ impl View {
 mod tests {
     use std::time::Duration;
 
-    use oarlock::{Error, ErrorKind, OwnerId, StoreToken};
+    use oarlock::{Error, ErrorKind, LockValue, OwnerId, StoreToken};
     use unicode_width::UnicodeWidthChar;
 
     use super::*;
 
     fn lock(name: &str, waiters: usize) -> LockStatus {
-        let owner = |label: &str| OwnerId::from_store(&format!("{label}@host:7#00000000-0000"));
+        let owner = |label: &str| OwnerId::from_store(&format!("{label}@host:7#00000000-0000-0000-0000-000000000000"));
         let (held_for, remaining) = (Duration::from_secs(3), Duration::from_secs(27));
         let token = StoreToken::new(9).unwrap();
         let holder = Some(Holder::new(owner("sh"), token, held_for, remaining));
@@ -218,6 +224,23 @@ mod tests {
         let lines = texts(&view, 80, 24);
         assert!(lines[1].starts_with("End this hold? [y/N] \"jobs/nightly/") && lines[1].contains("… "), "{lines:?}");
         assert!(lines[3].contains("…") && lines[3].contains("27s") && lines[4].contains("27s"), "{lines:?}");
+    }
+
+    #[test]
+    fn a_value_and_a_kept_hold_are_told_of_the_chosen_one() {
+        let owner = OwnerId::from_store("kept#sh@host:7#00000000-0000-0000-0000-000000000000");
+        let left = Duration::from_secs(180);
+        let holder = Holder::new(owner, StoreToken::new(9).unwrap(), left, left);
+        let holder = holder.with_value(Some(LockValue::new("http://a\u{1b}[2J").unwrap()));
+        let shown = LockStatus::new(LockName::new("b").unwrap(), [holder], Vec::<OwnerId>::new());
+        let mut view = View::new("redis", vec![lock("a", 0), shown]);
+        let told = |view: &View, text: &str| texts(view, 200, 50).iter().any(|line| line.starts_with(text));
+        assert!(!told(&view, "value: ") && texts(&view, 200, 50)[2].contains("VALUE"));
+        view.choose(1);
+        assert!(told(&view, "value: http://a\u{fffd}[2J") && told(&view, "done by sh@host:7#"));
+        view.ask();
+        assert!(told(&view, "End this hold? [y/N] \"b\" is done by sh@host"));
+        assert!(texts(&view, 200, 4).len() == 4);
     }
 
     #[test]

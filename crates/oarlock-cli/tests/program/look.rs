@@ -33,7 +33,9 @@ fn inspect_tells_who_holds() {
     assert!(seen["remaining_ms"].as_u64().unwrap() <= 20_000);
     humantime_utc(seen["since"].as_str().unwrap());
     let fields: Vec<_> = seen.as_object().unwrap().keys().map(String::as_str).collect();
-    assert_eq!(fields, ["held_for_ms", "host", "label", "owner", "pid", "remaining_ms", "since", "token"]);
+    let expected = ["held_for_ms", "host", "kept", "label", "owner", "pid", "remaining_ms", "since", "token", "value"];
+    assert_eq!(fields, expected);
+    assert!(seen["kept"] == false && seen["value"].is_null());
     // The random part that releases the lock is cut short.
     assert!(seen["owner"].as_str().unwrap().rsplit('#').next().unwrap().len() <= 9);
 
@@ -173,6 +175,8 @@ fn what_is_unknown_is_refused() {
         (&["--url", "nonsense", "inspect", "job"], None, 78, "scheme"),
         (&["inspect", "job", "--jsn"], None, 64, "--jsn"),
         (&["inspect", ""], None, 64, "empty"),
+        (&["leader", ""], None, 64, "empty"),
+        (&["leader", "job", "--watch", "--exit-code"], None, 64, "--exit-code"),
         (&["run", "job"], None, 64, "COMMAND"),
         (&["run", "job", "--wait", "soon", "--", "true"], None, 64, "soon"),
         (&["run", "job", "--wait", "1s", "--try", "--", "true"], None, 64, "--try"),
@@ -261,10 +265,11 @@ fn files(place: &Place) -> Vec<String> {
     names
 }
 
-const LOOKS: [&[&str]; 7] = [
+const LOOKS: [&[&str]; 8] = [
     &["list"],
     &["list", "--json"],
     &["inspect", "job"],
+    &["leader", "job"],
     &["top"],
     &["doctor"],
     &["evict", "job", "--yes"],

@@ -3,9 +3,11 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod compare;
+mod elect;
 mod fenced;
 mod look;
 mod loss;
+mod once;
 mod run;
 mod terminal;
 mod top;

@@ -22,7 +22,13 @@ fn completions_and_manual_pages_are_generated() {
         assert!(completions.contains("evict") && !completions.contains("__guard"), "{shell}");
         assert!(!completions.contains("__worker"), "{shell}");
     }
-    for (page, named) in [(&[][..], ".TH oarlock 1"), (&["run"], "OARLOCK_TOKEN"), (&["inspect"], "exit")] {
+    for (page, named) in [
+        (&[][..], ".TH oarlock 1"),
+        (&["run"], "once"),
+        (&["elect"], "campaigns again"),
+        (&["leader"], "blind"),
+        (&["inspect"], "exit"),
+    ] {
         let page = text(&place.output(&[&["man"], page].concat()));
         assert!(page.contains(named) && !page.contains("__guard"), "{page}");
         for section in ["EXIT STATUS", "ENVIRONMENT", "FILES", "EXAMPLES"] {
@@ -44,6 +50,19 @@ fn wrong_usage_names_the_remedy() {
         (&["run", "x", "--wait", "5", "--", "true"], "needs a unit"),
         (&["run", "x", "--lease", "5", "--", "true"], "needs a unit"),
         (&["run", "x", "--grace", "5", "--", "true"], "needs a unit"),
+        (&["run", "x", "--once", "--", "true"], "--slot SLOT"),
+        (&["run", "x", "--once", "--", "true"], "--at-least DURATION"),
+        (&["run", "x", "--once", "--at-least", "0", "--", "true"], "cannot be zero"),
+        (&["run", "x", "--once", "--slot", "", "--", "true"], "--slot"),
+        (&["run", "x", "--once", "--slot", "1", "--wait", "5s", "--", "true"], "cannot be used with"),
+        (&["run", "x", "--once", "--slot", "1", "--try", "--", "true"], "cannot be used with"),
+        (&["run", "x", "--once", "--slot", "1", "-E", "0", "--", "true"], "cannot be used with"),
+        (&["run", "x", "--once", "--slot", "1", "--value", "v", "--", "true"], "cannot be used with"),
+        (&["run", "x", "--slot", "1", "--", "true"], "--once"),
+        (&["run", "x", "--value", "", "--", "true"], "a value cannot be empty"),
+        (&["elect", "x", "--value", "v", "true"], "put -- before the command, as in: oarlock elect"),
+        (&["elect", "x", "--", "true"], "--value"),
+        (&["elect", "", "--value", "v", "--", "true"], "empty"),
     ] {
         let output = place.output(args);
         assert_eq!(code(output.status), 64, "{args:?}");

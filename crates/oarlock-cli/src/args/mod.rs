@@ -1,13 +1,16 @@
 //! The command line.
 
+mod run;
+
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::exit;
+pub(crate) use run::{ElectArgs, Job, OnceArgs, RunArgs};
 
 const CONFIG_HELP: &str = "Where the locks are:
   --url, then $OARLOCK_URL, then `url` in the config file, then an SQLite file in your state folder.
@@ -41,8 +44,14 @@ pub(crate) struct Settings {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a command only while the lock is held
-    #[command(after_help = exit::HELP, long_about = RUN)]
+    #[command(after_help = exit::HELP, long_about = run::RUN)]
     Run(RunArgs),
+    /// Run a command on one of several hosts, the leader, and show where it runs
+    #[command(after_help = exit::HELP, long_about = run::ELECT)]
+    Elect(ElectArgs),
+    /// Show who leads, and what it shows: the holder of a lock, and its value
+    #[command(long_about = LEADER)]
+    Leader(LeaderArgs),
     /// Show who holds a lock and who waits for it
     Inspect(InspectArgs),
     /// Show the locks that are held or waited for. If there are none, it says so on a terminal; elsewhere it prints the
@@ -88,61 +97,6 @@ pub(crate) enum Part {
 pub(crate) const GUARD: &str = "__guard";
 pub(crate) const WORKER: &str = "__worker";
 
-const RUN: &str = "Run a command only while the lock is held.
-
-The command finds the lock's name in $OARLOCK_NAME and the fencing token in $OARLOCK_TOKEN: a number that is higher at \
-each later acquisition. Pass it on to what the lock protects, and let that refuse a lower one.
-
-The command runs in a process group of its own. The signals INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to it. \
-If the lock is lost, the group gets SIGTERM and, after --grace, SIGKILL; the same happens if oarlock itself is killed. If \
-oarlock is stopped, or suspended from the terminal, for longer than the lease, the lock is lost. The grace may overlap with \
-the next holder: where that must not be, use --grace 0 or check the fencing token. What the command leaves running in \
-the background when it ends is not waited for.";
-
-#[derive(Clone, Debug, Args)]
-pub(crate) struct RunArgs {
-    /// The lock's name
-    pub(crate) name: String,
-    /// Wait so long at most, such as 30s or 5m; connecting counts, and has at least a second. Without it as long as the
-    /// configuration says, or without end
-    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, conflicts_with = "try_lock")]
-    pub(crate) wait: Option<Duration>,
-    /// Do not wait at all. Connecting may take a second
-    #[arg(long = "try")]
-    pub(crate) try_lock: bool,
-    /// How long the lock outlives a holder that is not heard of any more
-    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
-    pub(crate) lease: Option<Duration>,
-    /// The exit code if the lock is not free in time
-    #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::CONFLICT)]
-    pub(crate) conflict_exit_code: u8,
-    /// The time between SIGTERM and SIGKILL when the lock is lost
-    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, default_value = "10s")]
-    pub(crate) grace: Duration,
-    /// The command and its arguments
-    #[arg(last = true, required = true)]
-    pub(crate) command: Vec<OsString>,
-}
-
-/// What connecting may take, however short the wait.
-const LEAST_TO_CONNECT: Duration = Duration::from_secs(1);
-
-impl RunArgs {
-    /// How long connecting may take; `None` is without a bound of ours.
-    pub(crate) fn connects_within(&self) -> Option<Duration> {
-        let wait = if self.try_lock { Some(Duration::ZERO) } else { self.wait };
-        wait.map(|wait| wait.max(LEAST_TO_CONNECT))
-    }
-
-    /// How this holder is called where somebody looks: by the command's name, which tells more than ours.
-    pub(crate) fn label(&self) -> Option<String> {
-        let stem = Path::new(self.command.first()?).file_name()?.to_string_lossy();
-        let allowed = |c: &char| !c.is_control() && !matches!(c, '@' | '#');
-        let label: String = stem.chars().filter(allowed).take(16).collect();
-        (!label.is_empty()).then_some(label)
-    }
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
     /// The lock's name
@@ -152,6 +106,26 @@ pub(crate) struct InspectArgs {
     pub(crate) json: bool,
     /// Exit with 0 if the lock is held, and with 1 if it is free
     #[arg(long)]
+    pub(crate) exit_code: bool,
+}
+
+const LEADER: &str = "Show who leads, and what it shows: the holder of a lock, and its value.
+
+With --watch it prints a line for each change until it is interrupted: `free`, `held by` somebody, `done by` somebody whose \
+hold goes on without it, and `blind` while the store does not answer. What came and went between two looks is left out.";
+
+#[derive(Debug, Args)]
+pub(crate) struct LeaderArgs {
+    /// The lock's name
+    pub(crate) name: String,
+    /// Print a line for each change, until interrupted
+    #[arg(long)]
+    pub(crate) watch: bool,
+    /// Print one JSON document; with --watch one on each line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Exit with 0 if the lock is held, and with 1 if it is free
+    #[arg(long, conflicts_with = "watch")]
     pub(crate) exit_code: bool,
 }
 
@@ -289,15 +263,6 @@ mod tests {
             [("", "write"), ("-1s", "negative"), ("-1", "negative"), ("2", "unit"), ("0.25", "unit"), ("soon", "write")]
         {
             assert!(duration(bad).unwrap_err().contains(says), "{bad}");
-        }
-    }
-
-    #[test]
-    fn the_label_is_the_commands_name() {
-        for (command, label) in [("/usr/bin/backup", Some("backup")), ("a@b#c", Some("abc")), ("@", None)] {
-            let cli = Cli::try_parse_from(["oarlock", "run", "x", "--", command]).unwrap();
-            let Command::Run(args) = cli.command else { panic!("not run") };
-            assert_eq!(args.label().as_deref(), label);
         }
     }
 }

@@ -1,0 +1,230 @@
+//! What runs a command: `run` and `elect`.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+use oarlock::LockValue;
+
+use super::duration;
+use crate::exit::{self, Failure, USAGE};
+
+pub(super) const RUN: &str = "Run a command only while the lock is held.
+
+The command finds the lock's name in $OARLOCK_NAME and the fencing token in $OARLOCK_TOKEN: a number that is higher at \
+each later acquisition. Pass it on to what the lock protects, and let that refuse a lower one.
+
+The command runs in a process group of its own. The signals INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to it. \
+If the lock is lost, the group gets SIGTERM and, after --grace, SIGKILL; the same happens if oarlock itself is killed. If \
+oarlock is stopped, or suspended from the terminal, for longer than the lease, the lock is lost. The grace may overlap with \
+the next holder: where that must not be, use --grace 0 or check the fencing token. What the command leaves running in \
+the background when it ends is not waited for.
+
+With --once, one of several hosts runs the command, and the others skip it, also if their clocks differ and they come \
+when it has ended long ago: the lock stays taken for as long as the command counts as done. Nobody waits, and one that \
+skips says on stderr who runs it, or has run it. A command that fails (a code other than 0, or oarlock got INT or TERM) \
+counts as done, unless --again-on-failure says otherwise. If the lock is lost, or --at-most is over, the command is ended, \
+and it is to be run again. Nobody does that by himself: the next one who comes does.";
+
+pub(super) const ELECT: &str = "Run a command on one of several hosts, and show where it runs.
+
+All who start this with the same name stand in line for its lock. The first one leads: it shows its --value to everybody \
+who asks `oarlock leader`, and runs the command, which finds $OARLOCK_NAME and $OARLOCK_TOKEN as with `oarlock run`. If \
+the lock is lost, the command is ended as there, and oarlock campaigns again. So it does when the store is away.
+
+It ends with the command's code when the command ends by itself. On SIGTERM or SIGINT it ends the command (SIGTERM, and \
+SIGKILL after --grace), lets the next one lead, and ends. Other signals are passed on to the command.";
+
+/// A command that runs only while a lock is held.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Job {
+    /// The lock's name
+    pub(crate) name: String,
+    /// How long the lock outlives a holder that is not heard of any more
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+    pub(crate) lease: Option<Duration>,
+    /// The time between SIGTERM and SIGKILL when the command is ended
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, default_value = "10s")]
+    pub(crate) grace: Duration,
+    /// The command and its arguments
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+impl Job {
+    /// How this holder is called where somebody looks: by the command's name, which tells more than ours.
+    pub(crate) fn label(&self) -> Option<String> {
+        let stem = Path::new(self.command.first()?).file_name()?.to_string_lossy();
+        let allowed = |c: &char| !c.is_control() && !matches!(c, '@' | '#');
+        let label: String = stem.chars().filter(allowed).take(16).collect();
+        (!label.is_empty()).then_some(label)
+    }
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) job: Job,
+    /// Wait so long at most, such as 30s or 5m; connecting counts, and has at least a second. Without it as long as the
+    /// configuration says, or without end
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, conflicts_with = "try_lock")]
+    pub(crate) wait: Option<Duration>,
+    /// Do not wait at all. Connecting may take a second
+    #[arg(long = "try")]
+    pub(crate) try_lock: bool,
+    /// The exit code if the lock is not free in time
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::CONFLICT)]
+    pub(crate) conflict_exit_code: u8,
+    /// Show this text with the lock, to everybody who looks
+    #[arg(long, value_name = "TEXT", value_parser = value)]
+    pub(crate) value: Option<LockValue>,
+    #[command(flatten)]
+    pub(crate) once: OnceArgs,
+}
+
+/// The command runs once.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Once")]
+pub(crate) struct OnceArgs {
+    /// Run the command unless another runs it, or has done so; then skip it. Takes --slot, --at-least or both
+    #[arg(long, conflicts_with_all = ["wait", "try_lock", "conflict_exit_code", "value"])]
+    pub(crate) once: bool,
+    /// For what time it runs, in a form that all share, such as 2026-11-22: the time for which it was planned, not that
+    /// at which it happens to start. The lock is NAME@SLOT, and done for 24h unless --at-least says otherwise
+    #[arg(long, value_name = "SLOT", value_parser = NonEmptyStringValueParser::new(), requires = "once")]
+    pub(crate) slot: Option<String>,
+    /// How long since its beginning nobody else runs it, such as 5m
+    #[arg(long, value_name = "DURATION", value_parser = some_time, allow_hyphen_values = true, requires = "once")]
+    pub(crate) at_least: Option<Duration>,
+    /// How long it may take: then it is ended, as if the lock were lost, and is to be run again
+    #[arg(long, value_name = "DURATION", value_parser = some_time, allow_hyphen_values = true, requires = "once")]
+    pub(crate) at_most: Option<Duration>,
+    /// A command that fails is to be run again, at once; else it counts as done
+    #[arg(long, requires = "once")]
+    pub(crate) again_on_failure: bool,
+    /// The exit code if it is skipped
+    #[arg(long, value_name = "CODE", default_value_t = 0, requires = "once")]
+    pub(crate) skipped: u8,
+}
+
+/// What connecting may take, however short the wait.
+const LEAST_TO_CONNECT: Duration = Duration::from_secs(1);
+
+impl RunArgs {
+    /// How long connecting may take; `None` is without a bound of ours.
+    pub(crate) fn connects_within(&self) -> Option<Duration> {
+        let wait = if self.try_lock { Some(Duration::ZERO) } else { self.wait };
+        wait.map(|wait| wait.max(LEAST_TO_CONNECT))
+    }
+
+    /// What the parser does not check.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        if self.once.once && self.once.slot.is_none() && self.once.at_least.is_none() {
+            let message = "for how long does it count as done? With --once goes --slot SLOT, which says for what time the \
+                           command runs, or --at-least DURATION, which says how long nobody else runs it";
+            return Err(Failure::new(USAGE, message));
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ElectArgs {
+    #[command(flatten)]
+    pub(crate) job: Job,
+    /// What is shown to everybody who looks, such as the address at which the leader is found
+    #[arg(long, value_name = "TEXT", value_parser = value, required = true)]
+    pub(crate) value: LockValue,
+}
+
+fn value(text: &str) -> Result<LockValue, String> {
+    LockValue::new(text).map_err(|error| error.to_string())
+}
+
+fn some_time(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("it cannot be zero; write 30s, 5m or 1h 30m".to_owned()),
+        time => Ok(time),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::super::{Cli, Command};
+    use super::*;
+
+    fn parsed(args: &[&str]) -> Result<RunArgs, String> {
+        let all = [&["oarlock", "run", "x"], args, &["--", "/usr/bin/backup"]].concat();
+        let cli = Cli::try_parse_from(all).map_err(|error| error.to_string())?;
+        let Command::Run(args) = cli.command else { panic!("not run") };
+        args.check().map_err(|failure| failure.message.unwrap())?;
+        Ok(args)
+    }
+
+    #[test]
+    fn the_label_is_the_commands_name() {
+        for (command, label) in [("/usr/bin/backup", Some("backup")), ("a@b#c", Some("abc")), ("@", None)] {
+            let cli = Cli::try_parse_from(["oarlock", "run", "x", "--", command]).unwrap();
+            let Command::Run(args) = cli.command else { panic!("not run") };
+            assert_eq!(args.job.label().as_deref(), label);
+        }
+    }
+
+    #[test]
+    fn once_takes_its_options() {
+        let args = parsed(&["--once", "--slot", "1", "--at-least", "5m", "--at-most", "1h", "--skipped", "9"]).unwrap();
+        let (once, minute) = (args.once, Duration::from_secs(60));
+        assert!(once.once && !once.again_on_failure && once.slot.as_deref() == Some("1") && once.skipped == 9);
+        assert_eq!((once.at_least, once.at_most), (Some(5 * minute), Some(60 * minute)));
+        let once = parsed(&["--once", "--at-least", "1s", "--again-on-failure", "--lease", "9s"]).unwrap().once;
+        assert!(once.again_on_failure && once.slot.is_none() && once.skipped == 0);
+        assert!(!parsed(&[]).unwrap().once.once);
+    }
+
+    #[test]
+    fn once_refuses_what_makes_no_sense() {
+        let neither = parsed(&["--once"]).unwrap_err();
+        assert!(neither.contains("--slot") && neither.contains("--at-least"), "{neither}");
+        for other in [&["--wait", "5s"][..], &["--try"], &["-E", "1"], &["--value", "v"]] {
+            let wrong = parsed(&[&["--once", "--slot", "1"], other].concat()).unwrap_err();
+            let named = if other[0] == "-E" { "--conflict-exit-code" } else { other[0] };
+            assert!(wrong.contains("--once") && wrong.contains(named), "{wrong}");
+        }
+        for alone in [
+            &["--slot", "1"][..],
+            &["--at-least", "1s"],
+            &["--at-most", "1s"],
+            &["--again-on-failure"],
+            &["--skipped", "1"],
+        ] {
+            assert!(parsed(alone).unwrap_err().contains("--once"), "{alone:?}");
+        }
+        for (wrong, says) in [
+            (["--slot", ""], "--slot"),
+            (["--at-least", "0"], "zero"),
+            (["--at-most", "0s"], "zero"),
+            (["--at-least", "-1s"], "negative"),
+            (["--at-most", "5"], "unit"),
+            (["--skipped", "256"], "256"),
+        ] {
+            let told = parsed(&[&["--once"], &wrong[..]].concat()).unwrap_err();
+            assert!(told.contains(says), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_checked_before_anything_is_done() {
+        assert_eq!(parsed(&["--value", "http://a"]).unwrap().value.unwrap().as_str(), "http://a");
+        parsed(&["--value", "v", "--try"]).unwrap();
+        assert!(parsed(&["--value", ""]).unwrap_err().contains("cannot be empty"));
+        assert!(parsed(&["--value", &"x".repeat(4097)]).unwrap_err().contains("4097"));
+        let elect = |args: &[&str]| Cli::try_parse_from([&["oarlock", "elect", "x"], args].concat());
+        assert!(elect(&["--", "true"]).unwrap_err().to_string().contains("--value"));
+        assert!(elect(&["--value", "v"]).unwrap_err().to_string().contains("COMMAND"));
+        elect(&["--value", "v", "--grace", "1s", "--lease", "5s", "--", "true"]).unwrap();
+    }
+}
