@@ -18,10 +18,10 @@ impl RedisLock {
 
     /// The hold of this owner, as the store has its text.
     pub(crate) async fn end(&self, keys: &LockKeys, owner: &str, place: &str, value: Option<&str>) -> Result<Unlocked> {
-        let mut names = vec![keys.lock.as_str(), &keys.grant, &keys.line, &keys.tokens];
-        names.extend(value);
+        let names = [keys.lock.as_str(), &keys.grant, &keys.line, &keys.tokens, value.unwrap_or_default()];
+        let names = &names[..names.len() - usize::from(value.is_none())];
         // Sent again, it would say that the lock was not held.
-        let answer = self.servers.run(&RELEASE, &names, &[owner.as_bytes(), place.as_bytes()], Again::No).await?;
+        let answer = self.servers.run(&RELEASE, names, &[owner.as_bytes(), place.as_bytes()], Again::No).await?;
         Ok(if read::<i64>(answer.value)? == 1 { Unlocked::Released } else { Unlocked::NotHeld })
     }
 }
