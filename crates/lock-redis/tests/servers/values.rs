@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{LONG, claim, in_background, in_line, raw, soon, until};
-use lock_core::{Claim, DistributedLock, LockValue, Proclaimed, Renewal, Unlocked};
+use lock_core::{Claim, DistributedLock, Kept, ListQuery, LockValue, Proclaimed, Renewal, Unlocked};
 use lock_redis::RedisLock;
-use test_servers::RedisServer;
+use test_servers::{Cluster, RedisServer};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -134,6 +134,33 @@ async fn the_value_of_one_who_waits_long_is_there() {
     assert_eq!(ours.unlock(&held).await.unwrap(), Unlocked::Released);
     soon("the hand-over", waiting).await.unwrap().unwrap();
     assert_eq!(ours.holder(&next.name).await.unwrap().unwrap().value, next.value);
+}
+
+/// In a cluster it is in the slot of its lock, also where the name makes that hard, from the grant until the end of a
+/// hold whose owner has gone.
+#[tokio::test]
+async fn values_are_with_their_locks_in_a_cluster() {
+    let cluster = Cluster::start();
+    let connect = async || Arc::new(RedisLock::connect(&cluster.url(), "oarlock").await.unwrap());
+    let (ours, other) = (connect().await, connect().await);
+    for name in ["plain", "{a}b", "{}", "{}a", "a}", "}a{", "{a", "grant", "a{grant}"] {
+        let first = showing(name, &format!("first {name}"), "first");
+        let next = showing(name, &format!("next {name}"), "next");
+        ours.try_lock(&first).await.unwrap().unwrap();
+        let waiting = in_background(&other, &next);
+        until("the next in line", async || in_line(&ours, name).await == 1).await;
+        assert_eq!(ours.proclaim(&first, &LockValue::new("changed").unwrap()).await.unwrap(), Proclaimed::Shown);
+        let shown = other.holder(&first.name).await.unwrap().unwrap().value.unwrap();
+        assert_eq!(shown.as_str(), "changed", "{name}");
+        assert_eq!(ours.unlock(&first).await.unwrap(), Unlocked::Released);
+        soon("the hand-over", waiting).await.unwrap().unwrap();
+        assert!(matches!(other.renew(std::slice::from_ref(&next)).await[..], [Ok(Renewal::Held { .. })]));
+        assert_eq!(other.keep(&next, LONG).await.unwrap(), Kept::Kept);
+        let kept = ours.holder(&next.name).await.unwrap().unwrap();
+        assert_eq!((kept.kept, kept.owner, kept.value), (true, next.owner, next.value), "{name}");
+    }
+    let listed = ours.list(&ListQuery::new("")).await.unwrap().locks;
+    assert_eq!(listed.iter().filter(|lock| lock.holder().is_some_and(|holder| holder.value.is_some())).count(), 9);
 }
 
 /// A server that forgot all scripts is told them again.
