@@ -66,8 +66,7 @@ impl Client {
         format!("oarlock-client:{}", self.name(slot))
     }
 
-    /// The server tells that a lock was granted, which is told to the waiter if it is ours; or that one for which we wait
-    /// is kept for so long.
+    /// A lock was granted, which its waiter is told if it is ours; or one for which we wait is kept for so long.
     fn told(&self, message: &str) {
         if let Some(grant) = Grants::parse(message) {
             let told = News::Granted { token: grant.token, at_us: grant.at as i64, arrived: self.clock.now() };

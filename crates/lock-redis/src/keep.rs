@@ -1,6 +1,6 @@
-//! How a hold goes on without its owner: the lock's key has the owner's text [as that of one who has gone](OwnerId::kept),
-//! and the rest of the time as its expiry. So no request of the owner's finds it its own any more, and for any other
-//! client of Redis it is a lock that is held.
+//! How a hold goes on without its owner: the lock's key gets [another text](lock_core::OwnerId::kept), and the rest of
+//! the time as its expiry. So no request of the owner's finds the lock its own any more, and to any other client of Redis
+//! it is a lock that is held.
 
 use std::time::Duration;
 
