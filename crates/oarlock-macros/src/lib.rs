@@ -62,3 +62,18 @@ pub fn locked(options: TokenStream, function: TokenStream) -> TokenStream {
 pub fn once(options: TokenStream, function: TokenStream) -> TokenStream {
     expand::expand(expand::Kind::Once, options.into(), function.into()).into()
 }
+
+/// What the compiler says itself: an error that is not made from ours, and the wrong kind of locks.
+///
+/// ```compile_fail,E0277
+/// struct Failure;
+/// #[oarlock::locked(name = "x")]
+/// async fn ship(locks: &oarlock::Locks) -> Result<(), Failure> { Ok(()) }
+/// ```
+///
+/// ```compile_fail,E0308
+/// #[oarlock::locked(name = "x")]
+/// fn ship(locks: &oarlock::Locks) -> oarlock::Result<()> { Ok(()) }
+/// ```
+#[cfg(doctest)]
+struct Misuse;
