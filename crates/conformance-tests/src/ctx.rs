@@ -110,7 +110,7 @@ impl Ctx {
 
     fn start(&self, lease: Duration, workload: Option<Workload>, environment: &[(String, OsString)]) -> Worker {
         let lease_ms = lease.as_millis() as u64;
-        let role = Role { url: self.url(), lease_ms, workload };
+        let role = Role { url: self.url(), lease_ms, workload, task: None };
         let worker = Worker::spawn(&role, environment).unwrap();
         self.0.processes.lock().unwrap_or_else(PoisonError::into_inner).extend(worker.pid());
         worker
