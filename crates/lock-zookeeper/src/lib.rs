@@ -26,8 +26,11 @@ mod acquire;
 mod claims;
 mod doctor;
 mod error;
+mod kept;
 mod keys;
+mod nodes;
 mod options;
+mod proclaim;
 #[cfg(test)]
 mod properties;
 mod release;
@@ -40,12 +43,13 @@ mod tokens;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::{BoxStream, StreamExt, unfold};
 use lock_core::{
-    Background, Capabilities, Claim, Clock, DistributedLock, Error, Finding, Grant, Holder, Instant, ListQuery,
-    LockName, LockStatus, Notice, OwnerId, Page, Renewal, Result, Scope, StoreToken, Unlocked,
+    Background, Capabilities, Claim, Clock, DistributedLock, Error, Finding, Grant, Holder, Instant, Kept, ListQuery,
+    LockName, LockStatus, LockValue, Notice, OwnerId, Page, Proclaimed, Renewal, Result, Scope, StoreToken, Unlocked,
 };
 use tokio::sync::broadcast::error::RecvError;
 use zookeeper_client::Error as ZkError;
@@ -102,6 +106,7 @@ impl DistributedLock for ZookeeperLock {
         let mut capabilities = Capabilities::new("zookeeper", Scope::Network);
         capabilities.fair = true;
         capabilities.raises_tokens = true;
+        (capabilities.keeps, capabilities.values, capabilities.tells_changes) = (true, true, true);
         capabilities.prompt_loss = true;
         capabilities.min_lease = self.sessions.shortest;
         capabilities.max_lease = self.sessions.longest.get().copied();
@@ -129,6 +134,18 @@ impl DistributedLock for ZookeeperLock {
 
     async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
         renew::renew(&self.sessions, claims).await
+    }
+
+    async fn keep(&self, claim: &Claim, rest: Duration) -> Result<Kept> {
+        self.keep_hold(claim, rest).await
+    }
+
+    async fn proclaim(&self, claim: &Claim, value: &LockValue) -> Result<Proclaimed> {
+        self.show(claim, value).await
+    }
+
+    fn changes(&self, name: &LockName) -> BoxStream<'static, ()> {
+        self.tell(name)
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockStatus> {
