@@ -26,6 +26,9 @@ use crate::tokens::Tokens;
 /// How often a waiter behind another program's node looks at its line.
 const LOOK: Duration = Duration::from_secs(5);
 
+/// For how long a waiter behind a kept hold believes what it was told: somebody may set the servers' clock.
+const MOST: Duration = Duration::from_secs(60);
+
 /// What came of one attempt in one session.
 enum Attempt {
     Granted(Grant),
@@ -187,7 +190,12 @@ async fn stand(session: &Session, client: Arc<Client>, claim: &Claim, wait: bool
         let (Some(predecessor), Some(first)) = (predecessor, first) else {
             return place.grant(token, waited).await.map(Attempt::Granted);
         };
-        let kept_for = if terms(first).is_some() { place.ends(first).await? } else { Stands::Endless };
+        // Whoever of ours is right before us sees to it itself.
+        let is_ours_to_end = !wait || predecessor == first || !is_ours(predecessor);
+        let kept_for = match terms(first).filter(|_| is_ours_to_end) {
+            Some(_) => place.ends(first).await?,
+            None => Stands::Endless,
+        };
         if kept_for == Stands::No {
             children = place.line().await?;
             continue;
@@ -305,7 +313,7 @@ impl Place<'_> {
         let (session, is_foreign) = (self.session, !is_ours(predecessor));
         let clock = &session.settings.clock;
         let look_at = match kept_for {
-            Stands::For(left) => Some(clock.now() + left),
+            Stands::For(left) => Some(clock.now() + left.min(MOST)),
             // Another program right behind the holder does nothing for us when that keeps its hold.
             _ => is_foreign.then(|| clock.now() + LOOK),
         };

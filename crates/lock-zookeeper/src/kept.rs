@@ -10,14 +10,15 @@
 //!
 //! ZooKeeper deletes no node when a time is over. A client of ours does that:
 //!
-//! - whoever waits behind the node, at any place in the line;
+//! - whoever waits right behind the node, or with nobody but other programs in between;
 //! - whoever tries to take the lock;
 //! - the client that kept it, for as long as that is not closed;
 //! - whoever keeps another lock of the same prefix, now and then;
 //! - whoever evicts from the lock.
 //!
-//! *Where none of them is there and only programs without Oarlock wait, the node stands until one of them comes.* For
-//! Oarlock the lock is free even so: nobody is shown as its holder, and the next attempt gets it.
+//! **Where none of them is there and only programs without Oarlock wait, the node stands, and they wait, until one of
+//! them comes.** Oarlock takes no notice of it: it shows the next in line as the holder, or nobody, and the next attempt
+//! passes it.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -31,6 +32,7 @@ use crate::ZookeeperLock;
 use crate::claims::{Claimed, Hold};
 use crate::error::{self, of_request};
 use crate::nodes::{Terms, content, kept_path, kept_prefix, read, terms};
+use crate::release::release;
 use crate::session::{Life, Session};
 use crate::sessions::Sessions;
 
@@ -63,8 +65,13 @@ impl ZookeeperLock {
     pub(crate) async fn keep_hold(&self, claim: &Claim, rest: Duration) -> Result<Kept> {
         let mut kept = Kept::NotHeld;
         for session in self.sessions.with_claim(&claim.owner) {
-            if let Some((node, hold)) = begin(&session, claim) {
-                kept = self.keep_in(&session, claim, &node, hold, rest).await?;
+            match begin(&session, claim) {
+                Some((node, hold)) => kept = self.keep_in(&session, claim, &node, hold, rest).await?,
+                // Its lease is over: what may still be on its way of an earlier attempt is overtaken.
+                None if session.claimed(&claim.owner).is_some_and(|claimed| claimed.hold.is_some()) => {
+                    release(&session, &claim.owner).await?;
+                }
+                None => {}
             }
         }
         if kept == Kept::NotHeld {
