@@ -10,7 +10,7 @@
 //!
 //! ZooKeeper deletes no node when a time is over. A client of ours does that:
 //!
-//! - whoever waits right behind the node, or with nobody but other programs in between;
+//! - whoever waits right behind the node, or right behind another program's (that one may be some seconds late);
 //! - whoever tries to take the lock;
 //! - the client that kept it, for as long as that is not closed;
 //! - whoever keeps another lock of the same prefix, now and then;
@@ -24,23 +24,20 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use lock_core::{Background, Claim, Clock, Instant, Kept, Result};
+use lock_core::{Background, Clock, Instant, Result};
 use tokio::sync::Notify;
-use zookeeper_client::{Client, CreateMode, Error as ZkError, Stat};
+use zookeeper_client::{Client, Error as ZkError};
 
-use crate::ZookeeperLock;
-use crate::claims::{Claimed, Hold};
-use crate::error::{self, of_request};
-use crate::nodes::{Terms, content, kept_path, kept_prefix, read, terms};
-use crate::release::release;
-use crate::session::{Life, Session};
+use crate::error::of_request;
+use crate::keys::name_of;
+use crate::nodes::{Terms, terms};
+use crate::session::Session;
 use crate::sessions::Sessions;
 
 /// The pause before a hold is looked at again that could not be ended.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// For how long at most others' holds are looked for when one is kept, and how often.
-const SWEEP: Duration = Duration::from_secs(1);
+/// How often others' holds are looked for when one is kept.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// What a look at a kept hold showed.
@@ -54,161 +51,31 @@ pub(crate) enum Stands {
     No,
 }
 
-/// How long a kept hold still stands at `now`, by the servers' clock. Times are cut off to milliseconds.
-pub(crate) fn left(terms: Terms, stat: &Stat, now: i64) -> Duration {
+/// How long a kept hold whose node was `made` then still stands `now`, both by the servers' clock, which cuts off to
+/// milliseconds.
+pub(crate) fn left(terms: Terms, made: i64, now: i64) -> Duration {
     let rest = i64::try_from(terms.rest).unwrap_or(i64::MAX);
-    let ends = stat.ctime.saturating_add(rest).saturating_add(1);
+    let ends = made.saturating_add(rest).saturating_add(1);
     Duration::from_millis(ends.saturating_sub(now).max(0) as u64)
-}
-
-impl ZookeeperLock {
-    pub(crate) async fn keep_hold(&self, claim: &Claim, rest: Duration) -> Result<Kept> {
-        let mut kept = Kept::NotHeld;
-        for session in self.sessions.with_claim(&claim.owner) {
-            match begin(&session, claim) {
-                Some((node, hold)) => kept = self.keep_in(&session, claim, &node, hold, rest).await?,
-                // Its lease is over: what may still be on its way of an earlier attempt is overtaken.
-                None if session.claimed(&claim.owner).is_some_and(|claimed| claimed.hold.is_some()) => {
-                    release(&session, &claim.owner).await?;
-                }
-                None => {}
-            }
-        }
-        if kept == Kept::NotHeld {
-            // It may have been done by a request whose answer was lost.
-            return self.is_kept(claim).await;
-        }
-        Ok(kept)
-    }
-
-    /// Has it done in bounded time.
-    async fn keep_in(&self, session: &Session, claim: &Claim, node: &str, hold: Hold, rest: Duration) -> Result<Kept> {
-        let _attending = session.attend(&claim.owner);
-        let rest = u64::try_from(rest.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
-        let terms = Terms { token: hold.token, rest };
-        let Some(path) = kept_path(node, &claim.owner, terms) else { return Ok(Kept::NotHeld) };
-        let replacing = tokio::time::timeout(session.settings.timeout, replace(session, claim, node, &path)).await;
-        match replacing {
-            Ok(Ok(true)) => {}
-            Ok(Ok(false)) => {
-                session.forget(&claim.owner);
-                return Ok(Kept::NotHeld);
-            }
-            Ok(Err(_)) if session.is_over() => {
-                // It may be done until the servers have ended the session, too.
-                let buried = session.reached(Life::Buried);
-                tokio::time::timeout(session.settings.timeout, buried).await.map_err(|_| error::not_buried())?;
-                session.forget(&claim.owner);
-                return Ok(Kept::NotHeld);
-            }
-            Ok(Err(error)) => return Err(of_request(error)),
-            Err(_) => {
-                session.doubt();
-                return Err(of_request(ZkError::Timeout));
-            }
-        }
-        session.forget(&claim.owner);
-        self.end_later(path, Duration::from_millis(rest));
-        if self.sessions.kept.is_to_sweep(session.now()) {
-            // What was kept by programs that have ended since.
-            let _ = tokio::time::timeout(SWEEP, self.sweep(session)).await;
-        }
-        Ok(Kept::Kept)
-    }
-
-    /// Is a hold of this owner kept, by whatever request?
-    async fn is_kept(&self, claim: &Claim) -> Result<Kept> {
-        let session = self.sessions.any().await?;
-        let folder = self.settings.keys.folder(&claim.name);
-        let children = session.list_now(&folder).await.map_err(of_request)?.unwrap_or_default();
-        let prefix = kept_prefix(&claim.owner);
-        for kept in children.iter().filter(|child| child.starts_with(&prefix)) {
-            let path = format!("{folder}/{kept}");
-            let now = session.servers_now().await.map_err(of_request)?;
-            if let Stands::For(left) = session.end_if_over(&path, now).await.map_err(of_request)? {
-                self.end_later(path, left);
-                return Ok(Kept::Kept);
-            }
-        }
-        Ok(Kept::NotHeld)
-    }
-
-    /// Has it ended when its time is over, if this client is there by then.
-    fn end_later(&self, path: String, left: Duration) {
-        let at = self.settings.clock.now() + left;
-        self.sessions.kept.add((at, path), &self.sessions, &self.settings.clock);
-    }
-}
-
-/// The node and the hold of this claim, which is renewed no more from here on.
-fn begin(session: &Session, claim: &Claim) -> Option<(String, Hold)> {
-    let now = session.now();
-    let mut state = session.state();
-    let claimed: &mut Claimed = state.claims.get_mut(&claim.owner)?;
-    let hold = claimed.hold.filter(|hold| now < hold.ends)?;
-    let node = claimed.node.clone()?;
-    // What becomes of the node then says nothing new.
-    claimed.ending = true;
-    Some((node, hold))
-}
-
-/// Makes the node `path` in the place of `node`. No, if that is not there any more: then nothing is made, or an earlier
-/// request made it.
-async fn replace(session: &Session, claim: &Claim, node: &str, path: &str) -> std::result::Result<bool, ZkError> {
-    let persistent = &CreateMode::Persistent.with_acls(session.settings.acls());
-    let owner = &claim.owner.kept();
-    loop {
-        // What is asked before it is connected may never leave.
-        let client = session.connected().await.map_err(|_| ZkError::ConnectionLoss)?;
-        if session.is_over() {
-            return Err(ZkError::SessionExpired);
-        }
-        // As it was proclaimed last.
-        let value = match &claim.value {
-            None => None,
-            Some(_) => match client.get_data(node).await {
-                Ok((data, _)) => read(node, &String::from_utf8_lossy(&data)).1,
-                Err(ZkError::NoNode) => return Ok(false),
-                Err(ZkError::ConnectionLoss | ZkError::Custom(_)) => {
-                    session.doubt();
-                    continue;
-                }
-                Err(error) => return Err(error),
-            },
-        };
-        let (at, text) = (session.now(), content(owner, value.as_ref()));
-        let mut writer = client.new_multi_writer();
-        writer.add_delete(node, None)?;
-        writer.add_create(path, text.as_bytes(), persistent)?;
-        match writer.commit().await.map_err(ZkError::from) {
-            Ok(_) => {
-                session.proved(at);
-                return Ok(true);
-            }
-            Err(ZkError::NoNode) => return Ok(false),
-            Err(ZkError::ConnectionLoss | ZkError::Custom(_)) => session.doubt(),
-            Err(error) => return Err(error),
-        }
-    }
 }
 
 impl Session {
     /// The servers' clock, in milliseconds, as of a write.
-    pub(crate) async fn servers_now(&self) -> std::result::Result<i64, ZkError> {
+    pub(crate) async fn servers_now(&self) -> Result<i64, ZkError> {
         self.write_beacon().await.map(|stat| stat.mtime)
     }
 
     /// Deletes the node of a kept hold if its time is over at `now`, a time of the servers that has been: this one, and
     /// none that came after it in its place.
-    pub(crate) async fn end_if_over(&self, path: &str, now: i64) -> std::result::Result<Stands, ZkError> {
-        let Some(terms) = terms(crate::keys::name_of(path)) else { return Ok(Stands::Endless) };
+    pub(crate) async fn end_if_over(&self, path: &str, now: i64) -> Result<Stands, ZkError> {
+        let Some(terms) = terms(name_of(path)) else { return Ok(Stands::Endless) };
         loop {
             let seen = self.ask(|client: Arc<Client>| async move { client.check_stat(path).await }).await?;
             let Some(stat) = seen else { return Ok(Stands::No) };
             if stat.ephemeral_owner != 0 {
                 return Ok(Stands::Endless);
             }
-            let left = left(terms, &stat, now);
+            let left = left(terms, stat.ctime, now);
             if !left.is_zero() {
                 return Ok(Stands::For(left));
             }
@@ -255,7 +122,7 @@ impl Keeping {
         self.task.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, end: (Instant, String), sessions: &Arc<Sessions>, clock: &Arc<dyn Clock>) {
+    pub(crate) fn add(&self, end: (Instant, String), sessions: &Arc<Sessions>, clock: &Arc<dyn Clock>) {
         {
             let mut ends = self.due.ends();
             if ends.iter().any(|(_, path)| *path == end.1) {
@@ -276,7 +143,7 @@ impl Keeping {
         self.task().stop();
     }
 
-    fn is_to_sweep(&self, now: Instant) -> bool {
+    pub(crate) fn is_to_sweep(&self, now: Instant) -> bool {
         let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
         let due = swept.is_none_or(|swept| now >= swept + SWEEP_EVERY);
         if due {
@@ -316,4 +183,25 @@ async fn end(sessions: &Sessions, path: &str) -> Result<Stands> {
     let session = sessions.any().await?;
     let now = session.servers_now().await.map_err(of_request)?;
     session.end_if_over(path, now).await.map_err(of_request)
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::StoreToken;
+
+    use super::*;
+
+    /// A time that is cut off may be nearly a millisecond later.
+    #[test]
+    fn nothing_ends_before_its_time() {
+        let left = |rest, made, now| {
+            let left = left(Terms { token: StoreToken::new(1).unwrap(), rest }, made, now);
+            u64::try_from(left.as_millis()).unwrap()
+        };
+        assert_eq!([left(10, 100, 100), left(10, 100, 110), left(10, 100, 111), left(10, 100, 500)], [11, 1, 0, 0]);
+        // The clock was set back.
+        assert_eq!(left(10, 100, 40), 71);
+        assert!(left(u64::MAX, 100, 110) > 1 << 62);
+        assert_eq!(left(0, i64::MAX, i64::MAX), 0);
+    }
 }

@@ -33,6 +33,7 @@ mod acquire;
 mod claims;
 mod doctor;
 mod error;
+mod keep;
 mod kept;
 mod keys;
 mod nodes;

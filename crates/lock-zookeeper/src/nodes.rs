@@ -91,6 +91,8 @@ pub(crate) fn read(path: &str, content: &str) -> (OwnerId, Option<LockValue>) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::keys::{ahead, in_line};
 
@@ -148,6 +150,24 @@ mod tests {
         let theirs = "/oarlock/x/_c_4f4a2c0e-8a43-4c5a-b1f6-0a6de3bd0c43-lock-0000000006";
         assert_eq!(read(theirs, "their\nleader"), (OwnerId::from_store("their\nleader"), None));
         assert_eq!(read(theirs, "").0.as_str(), name_of(theirs));
+    }
+
+    proptest! {
+        #[test]
+        fn any_data_and_names_are_read(name in "(_c_)?[0-9a-f-]{0,36}(-kept-)?[0-9-]{0,30}(-lock-)?[0-9]{0,11}|\\PC{0,40}", data in "\\PC{0,9}\n?\\PC{0,9}") {
+            let (owner, value) = read(&name, &data);
+            assert!(value.is_none() && !owner.as_str().is_empty() || name.is_empty());
+            assert!(terms(&name).is_none_or(|_| is_in_line(&name)));
+            is_ours(&name);
+        }
+
+        #[test]
+        fn any_value_is_read_back(owner in "[a-z#@:0-9]{1,20}", text in "(.|\n){1,40}") {
+            prop_assume!(!text.contains('\0'));
+            let (owner, value) = (OwnerId::from_store(&owner), LockValue::new(text).unwrap());
+            let node = format!("/x/{}0000000001", node_prefix(&owner));
+            assert_eq!(read(&node, &content(&owner, Some(&value))), (owner, Some(value)));
+        }
     }
 
     #[test]

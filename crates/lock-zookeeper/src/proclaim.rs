@@ -14,7 +14,7 @@ use zookeeper_client::{Client, Error as ZkError, EventType, OneshotWatcher};
 use crate::ZookeeperLock;
 use crate::error::{self, of_request};
 use crate::kept::left;
-use crate::keys::in_line;
+use crate::keys::{in_line, name_of};
 use crate::nodes::{content, terms};
 use crate::session::{Life, Session};
 
@@ -78,7 +78,7 @@ impl Observing {
             };
             tokio::select! {
                 event = watcher.changed() => if event.event_type == EventType::Session {
-                    // Such a session is about to end for all.
+                    // The session is over: so are the requests of others for a moment.
                     tokio::time::sleep(PAUSE).await;
                 },
                 () = over => {}
@@ -117,12 +117,12 @@ impl Observing {
             let watch = |client: Arc<Client>| async move { client.check_and_watch_stat(path).await };
             let (stat, watcher) = session.ask(watch).await.map_err(of_request)?;
             if stat.is_some() != (path == folder) {
-                let terms = terms(crate::keys::name_of(path));
+                let terms = terms(name_of(path));
                 // Nobody may be there who ends what was kept.
                 let lasts = match (terms, stat) {
                     (Some(terms), Some(stat)) => {
                         let now = session.servers_now().await.map_err(of_request)?;
-                        Some(left(terms, &stat, now)).filter(|left| !left.is_zero())
+                        Some(left(terms, stat.ctime, now)).filter(|left| !left.is_zero())
                     }
                     _ => None,
                 };

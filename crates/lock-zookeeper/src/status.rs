@@ -117,7 +117,7 @@ fn kept(node: &str, stat: &Stat) -> Option<Terms> {
 
 /// Is it a kept hold whose time is over?
 fn is_over(node: &str, stat: &Stat, now: i64) -> bool {
-    kept(node, stat).is_some_and(|terms| left(terms, stat, now).is_zero())
+    kept(node, stat).is_some_and(|terms| left(terms, stat.ctime, now).is_zero())
 }
 
 /// A node in a line: its path, what stands in it, and its state.
@@ -202,7 +202,7 @@ impl Look<'_> {
             return Holder::new(owner, hold.token, held_for, hold.ends.saturating_duration_since(now));
         }
         if let Some(terms) = kept(node, stat) {
-            return Holder::new(owner, terms.token, since(stat.ctime), left(terms, stat, now));
+            return Holder::new(owner, terms.token, since(stat.ctime), left(terms, stat.ctime, now));
         }
         if stat.ephemeral_owner == 0 {
             return Holder::new(owner, token, since(stat.ctime), Holder::ENDLESS);

@@ -1,10 +1,12 @@
 //! Holds that outlive their owners, as the nodes show them; values; what observers are told.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::common::{LONG, soon, until};
 use crate::raw::{is_watched, raw};
+use futures_util::future::{join, join_all};
 use futures_util::{FutureExt, StreamExt};
 use lock_core::{
     Claim, DistributedLock, Grant, Kept, ListQuery, LockName, LockValue, OwnerId, Proclaimed, Renewal, Result, Unlocked,
@@ -332,9 +334,58 @@ async fn observers_are_told() {
     assert!(watching.holder(&first.name).await.unwrap().unwrap().kept);
     told("it is over").await;
     assert_eq!(watching.holder(&first.name).await.unwrap(), None);
-    drop(told);
     assert_eq!(changes.next().now_or_never(), None);
     watching.close().await.unwrap();
     store.raw.delete(&store.first().await, None).await.unwrap();
     assert_eq!(soon("the end", changes.next()).await, None);
+}
+
+/// Many clients take the lock, and give it back, keep it for a moment, or give up waiting; their connections break: nobody
+/// has it while another has or kept it, and the line goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_else_holds_what_is_kept() {
+    const REST: Duration = Duration::from_millis(60);
+    let store = Store::new().await;
+    let proxy = Proxy::new(store.servers.addresses()[0]);
+    let urls = [format!("zookeeper://{}", proxy.address()), store.servers.url()];
+    let end = Instant::now() + Duration::from_secs(10);
+    // Until when nobody may be granted the lock.
+    let free_at = Mutex::new(Instant::now());
+    let (kept, granted) = (AtomicU32::new(0), AtomicU32::new(0));
+    let turn = async |lock: &ZookeeperLock, claim: &Claim, patience: Duration, keeps: bool| {
+        if !matches!(tokio::time::timeout(patience, lock.lock(claim)).await, Ok(Ok(_))) {
+            return until("it is given up", async || lock.unlock(claim).await.is_ok()).await;
+        }
+        let now = Instant::now();
+        let before = std::mem::replace(&mut *free_at.lock().unwrap(), now + HOUR);
+        assert!(now >= before, "{:?} too early", before - now);
+        granted.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        *free_at.lock().unwrap() = Instant::now() + if keeps { REST } else { Duration::ZERO };
+        until("it is given back", async || {
+            if keeps { lock.keep(claim, REST).await.is_ok() } else { lock.unlock(claim).await.is_ok() }
+        })
+        .await;
+        kept.fetch_add(keeps.into(), Ordering::Relaxed);
+    };
+    let client = async |number: usize| {
+        let lock = connect(&urls[number % 2]).await;
+        let mut round = 0;
+        while Instant::now() < end {
+            let patience = if (round + number) % 5 == 0 { REST / 2 } else { LONG };
+            let claim = claim("x", &format!("{number}-{round}"));
+            turn(&lock, &claim, patience, (round * 7 + number) % 3 == 0).await;
+            round += 1;
+        }
+    };
+    let breaking = async {
+        while Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            proxy.reset();
+        }
+    };
+    soon("their end", join(join_all((0..6).map(client)), breaking)).await;
+    let (kept, granted) = (kept.into_inner(), granted.into_inner());
+    assert!(kept > 10 && granted > kept, "{granted} grants, {kept} of them kept");
+    store.is_free("x").await;
 }
