@@ -7,7 +7,7 @@ use lock_core::{
     Claim, DistributedLock, ErrorKind, Leadership, ListQuery, LockValue, Observed, Observer, Proclaimed, Unlocked,
 };
 
-use crate::ctx::{BOUND, Ctx, LONG, claim, holds, name, soon, until, waiters};
+use crate::ctx::{BOUND, Ctx, LONG, claim, holds, name, soon, take, until, waiters};
 use crate::faulty::{Effect, Verb};
 
 fn value(text: &str) -> LockValue {
@@ -108,6 +108,8 @@ async fn seen(observer: &mut Observer) -> Option<(lock_core::StoreToken, String)
 pub(crate) async fn leaders_are_seen_in_order(ctx: Ctx) {
     let clients = [ctx.locks(LONG).await, ctx.locks(LONG).await, ctx.locks(LONG).await];
     let watching = ctx.locks(LONG).await;
+    // Where the first grant makes the store, nothing can be seen before.
+    take(&watching, "other").await.unlock().await.unwrap();
     let mut observer = watching.election("x").observe().unwrap();
     assert_eq!(seen(&mut observer).await, None);
     let mut last = None;
