@@ -72,7 +72,8 @@ macro_rules! first {
 
 /// Makes the tables. A lock's row stays when it is released, so that its token goes on; a row that is deleted, by us or
 /// by hand, leaves its token in `floor`. A grant takes the winner's ticket in the same write. A ticket that nobody has
-/// looked after for a minute goes when the next one is drawn.
+/// looked after for a minute goes when the next one is drawn. An owner that let its hold go on without it has `kept#` before
+/// it from then on, which is nobody's name.
 pub(super) const SCHEMA: &str = "
 BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS oarlock_meta (

@@ -14,8 +14,7 @@ impl SqliteLock {
     pub(super) async fn show(&self, claim: &Claim) -> Result<(), Failure> {
         let Some(value) = &claim.value else { return Ok(()) };
         let (key, owner) = (self.key(&claim.name), claim.owner.as_str());
-        let ask =
-            Ask { statement: SHOW, key: &key, owner, text: Some(value.as_str()), makes: true, ..Ask::default() };
+        let ask = Ask { statement: SHOW, key: &key, owner, text: Some(value.as_str()), makes: true, ..Ask::default() };
         self.store.run(ask).await.map(drop)
     }
 

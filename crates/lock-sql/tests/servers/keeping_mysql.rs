@@ -129,6 +129,8 @@ async fn a_value_that_lands_late_replaces_no_later_one() {
     let lock = client(&format!("mysql://root@{}/mysql", proxy.address())).await;
     let held = showing("x", "holder", "first");
     lock.try_lock(&held).await.unwrap().unwrap();
+    // The connection knows the statement from now on.
+    assert_eq!(lock.proclaim(&held, &value("second")).await.unwrap(), Proclaimed::Shown);
     proxy.hold_c2s_of_present();
     proxy.end_for_clients();
     for text in ["early", "later"] {
