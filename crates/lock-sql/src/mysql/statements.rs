@@ -119,7 +119,7 @@ pub(super) struct Statements {
     /// Shows another value with the lock that the owner holds, unless it said a later one. Changes nothing if it does not
     /// hold it. Value, when it said so by its own clock, key, owner.
     pub(super) proclaim: Statement,
-    /// Deletes the owner's value. Owner.
+    /// Deletes the owner's value, unless it has the lock, as it may if this comes late, or kept it. Owner.
     pub(super) hide: Statement,
     /// Shows that a client lives. Client, the session that is its bell, or 0.
     pub(super) seen: Statement,
@@ -308,7 +308,10 @@ impl Statements {
                 ON DUPLICATE KEY UPDATE value = IF(said_us <= VALUES(said_us), VALUES(value), value),
                     said_us = GREATEST(said_us, VALUES(said_us)), at_us = VALUES(at_us)",
             ),
-            hide: fill("DELETE FROM {t}_value WHERE owner = ?"),
+            hide: fill(
+                "DELETE FROM {t}_value WHERE owner = ?
+                    AND NOT EXISTS (SELECT 1 FROM {t}_lock AS l WHERE l.name = {t}_value.name AND {t}_value.owner = {before})",
+            ),
             seen: fill("INSERT INTO {t}_client VALUES (?, {now}, ?) ON DUPLICATE KEY UPDATE seen_us = {now}"),
             watched: fill(
                 "SELECT l.name, l.owner, l.lease_us, {now} AS now_us,

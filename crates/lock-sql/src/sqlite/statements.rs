@@ -32,6 +32,13 @@ macro_rules! left {
     };
 }
 
+/// The owner of the row `l`, also after it kept its hold.
+macro_rules! before {
+    () => {
+        "CASE WHEN substr(l.owner, 1, 5) = 'kept#' THEN substr(l.owner, 6) ELSE l.owner END"
+    };
+}
+
 /// Does the waiter `w` still count? One that was not seen for three seconds has lost its turn, though not its place.
 macro_rules! living {
     () => {
@@ -204,8 +211,13 @@ SELECT ?1, ?2, ?8, ?5 FROM oarlock_lock AS l
 ON CONFLICT (name, owner) DO UPDATE SET value = excluded.value, at_us = excluded.at_us
 RETURNING 1";
 
-/// Deletes the value of ?2. No answer.
-pub(super) const HIDE: &str = "DELETE FROM oarlock_value WHERE name = ?1 AND owner = ?2";
+/// Deletes the value of ?2, unless it holds the lock, or kept it. No answer.
+pub(super) const HIDE: &str = concat!(
+    "DELETE FROM oarlock_value AS v WHERE v.name = ?1 AND v.owner = ?2
+        AND NOT EXISTS (SELECT 1 FROM oarlock_lock AS l WHERE l.name = ?1 AND v.owner = ",
+    before!(),
+    ")"
+);
 
 /// Gives the ticket of ?2 back. No answer.
 pub(super) const LEAVE: &str = "DELETE FROM oarlock_waiter WHERE name = ?1 AND owner = ?2";
@@ -237,13 +249,6 @@ pub(super) const RAISE: &str = "
 INSERT INTO oarlock_lock AS l (name, owner, lease_us, since_us, expires_us, expires_wall_us, boot, token)
 VALUES (?1, NULL, 0, ?4, ?4, ?5, ?3, ?7)
 ON CONFLICT (name) DO UPDATE SET token = excluded.token WHERE l.token < excluded.token";
-
-/// The owner of the row `l`, also after it kept its hold.
-macro_rules! before {
-    () => {
-        "CASE WHEN substr(l.owner, 1, 5) = 'kept#' THEN substr(l.owner, 6) ELSE l.owner END"
-    };
-}
 
 /// What is answered of a holder.
 macro_rules! holder {

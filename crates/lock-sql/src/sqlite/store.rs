@@ -280,8 +280,9 @@ fn sync(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    // Both may be new.
-    File::open(path.parent().unwrap_or(path))?.sync_all()
+    // Both may be new. Not every folder can be opened, and not every file system knows this.
+    let _ = File::open(path.parent().unwrap_or(path)).and_then(|folder| folder.sync_all());
+    Ok(())
 }
 
 /// Most statements answer with one row at most. Of these, sqlx sends the row after it has reset the statement, and so

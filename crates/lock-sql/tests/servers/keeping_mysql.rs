@@ -70,6 +70,7 @@ async fn nothing_that_comes_late_changes_a_kept_hold() {
         assert_eq!(lock.unlock(&held).await.unwrap(), Unlocked::NotHeld);
     }
     assert_eq!(row("owner, lease_us, expires_us - since_us >= lease_us, expires_us").await, kept);
+    assert_eq!(shown(&late, "x").await.as_deref(), Some("shown"));
     let evicted = lock.evict(&held.name).await.unwrap().unwrap();
     assert_eq!((evicted.kept, &evicted.owner, evicted.token), (true, &held.owner, grant.token));
     assert_eq!(lock.keep(&held, LONG).await.unwrap(), Kept::NotHeld);

@@ -50,6 +50,7 @@ async fn nothing_that_comes_late_changes_a_kept_hold() {
     assert_eq!(late.proclaim(&a, &LockValue::new("late").unwrap()).await.unwrap(), Proclaimed::NotHeld);
     assert_eq!(late.unlock(&a).await.unwrap(), Unlocked::NotHeld);
     assert_eq!(row(&file, "t/job").await, kept);
+    assert_eq!(shown(&late, &a.name).await.as_deref(), Some("shown"));
     let evicted = lock.evict(&a.name).await.unwrap().unwrap();
     assert_eq!((evicted.kept, &evicted.owner, evicted.token), (true, &a.owner, grant.token));
     assert_eq!(lock.keep(&a, LEASE).await.unwrap(), Kept::NotHeld);
