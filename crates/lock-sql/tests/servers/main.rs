@@ -6,6 +6,7 @@ mod faults_mysql;
 mod faults_postgres;
 mod growth;
 mod hostile;
+mod keeping_mysql;
 mod long_lines;
 mod notifying;
 mod pools;
