@@ -143,7 +143,7 @@ impl Store for SessionStore {
                 self.change(&name, put, i64::MAX).await;
             }
             Fault::ReplaceStore => {
-                let empty = self.statement("TRUNCATE {t}_hold, {t}_wait");
+                let empty = self.statement("TRUNCATE {t}_hold, {t}_wait, {t}_value");
                 sqlx::query(empty).execute(&mut self.raw().await).await.unwrap();
             }
             _ => return Err(NotOffered),
