@@ -305,12 +305,16 @@ BEGIN
     PERFORM {t}_tell(told);
 END $$;
 
--- The same of who showed something.
+-- The same of who showed something. What a kept hold shows stays with it.
 CREATE OR REPLACE PROCEDURE {t}_release_showing(key text, who text, give_up boolean, alone boolean, INOUT in_time boolean)
     LANGUAGE plpgsql AS $$
+DECLARE
+    l {t}_lock;
 BEGIN
-    PERFORM FROM {t}_lock WHERE name = key FOR NO KEY UPDATE;
-    DELETE FROM {t}_value WHERE owner = {t}_first(who) AND name = key;
+    SELECT * INTO l FROM {t}_lock WHERE name = key FOR NO KEY UPDATE;
+    IF l.owner IS DISTINCT FROM 'kept#' || who THEN
+        DELETE FROM {t}_value WHERE owner = {t}_first(who) AND name = key;
+    END IF;
     CALL {t}_release(key, who, give_up, alone, in_time);
 END $$;
 

@@ -6,6 +6,8 @@ mod faults_mysql;
 mod faults_postgres;
 mod growth;
 mod hostile;
+mod kept_postgres;
+mod kept_sessions;
 mod long_lines;
 mod notifying;
 mod pools;

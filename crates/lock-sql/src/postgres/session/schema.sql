@@ -152,6 +152,11 @@ BEGIN
             IF how = 0 THEN
                 PERFORM pg_advisory_unlock(k);
                 left_us := NULL;
+            ELSE
+                -- It has the advisory lock, and waits all the same: let that be seen.
+                INSERT INTO {t}_wait AS w VALUES (pg_backend_pid(), k, its_name, who)
+                    ON CONFLICT (pid) DO UPDATE SET key = EXCLUDED.key, name = EXCLUDED.name, owner = EXCLUDED.owner
+                    WHERE w.owner <> EXCLUDED.owner OR w.key <> EXCLUDED.key;
             END IF;
             RETURN ARRAY[NULL, left_us, pg_backend_pid(), k];
         END IF;
@@ -205,8 +210,10 @@ END $$;
 -- The same of who showed something.
 CREATE OR REPLACE PROCEDURE {t}_release_showing(k bigint, who text, INOUT was_held boolean) LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM FROM {t}_hold WHERE key = k FOR NO KEY UPDATE;
-    DELETE FROM {t}_value WHERE owner = who AND {t}_key(name) = k;
+    PERFORM FROM {t}_hold WHERE key = k AND owner = who FOR NO KEY UPDATE;
+    IF FOUND THEN
+        DELETE FROM {t}_value WHERE owner = who AND {t}_key(name) = k;
+    END IF;
     CALL {t}_release(k, who, was_held);
 END $$;
 
@@ -254,7 +261,9 @@ BEGIN
         RETURN NULL;
     END IF;
     UPDATE {t}_hold SET owner = NULL WHERE key = k AND owner = who RETURNING expires_us INTO end_us;
-    DELETE FROM {t}_value WHERE owner = {t}_first(who) AND name = its_name;
+    IF FOUND THEN
+        DELETE FROM {t}_value WHERE owner = {t}_first(who) AND name = its_name;
+    END IF;
     RETURN coalesce(end_us > {t}_now(), false);
 END $$;
 

@@ -27,10 +27,12 @@ const SWEPT: [(&str, &str, &str, &str); 3] = [
     ),
 ];
 
-/// Who waits: those in the line of an advisory lock.
-const WAITING: &str = "SELECT w.name, w.owner, l.waitstart FROM pg_locks AS l
+/// Who waits: those in the line of an advisory lock; and before them who has it, while a note says that the hold is another's.
+const WAITING: &str = "SELECT w.name, w.owner, l.granted, l.waitstart FROM pg_locks AS l
     JOIN {t}_wait AS w ON w.pid = l.pid AND w.key = l.classid::bigint << 32 | l.objid::bigint
-    WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND NOT l.granted
+    WHERE l.locktype = 'advisory' AND l.objsubid = 1
+        AND (NOT l.granted OR EXISTS (SELECT FROM {t}_hold AS h
+            WHERE h.key = w.key AND h.pid <> l.pid AND h.owner IS NOT NULL AND h.expires_us > {t}_now()))
         AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
 /// What the owner of the note `h` shows.
@@ -41,7 +43,7 @@ const VALUE: &str =
 const STATUS: &str = "WITH waiting AS MATERIALIZED (WAITING)
     SELECT n.name, h.owner, h.token, {t}_now() - h.since_us AS held_us, h.expires_us - {t}_now() AS left_us,
     SHOWN,
-    ARRAY(SELECT w.owner FROM waiting AS w WHERE w.name = n.name ORDER BY w.waitstart) AS waiters
+    ARRAY(SELECT w.owner FROM waiting AS w WHERE w.name = n.name ORDER BY w.granted DESC, w.waitstart) AS waiters
     FROM (FROM_NAMES) AS n
     LEFT JOIN {t}_hold AS h ON h.key = {t}_key(n.name) AND h.name = n.name AND h.owner IS NOT NULL AND h.expires_us > {t}_now()";
 
