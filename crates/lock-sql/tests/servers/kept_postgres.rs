@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::common::{LONG, claim, granted, in_background, in_line, lasting, renewed, until};
-use futures_util::FutureExt;
 use futures_util::future::join_all;
 use lock_core::{Claim, DistributedLock, ErrorKind, Kept, LockName, LockValue, Proclaimed, Renewal, Unlocked};
 use lock_sql::{PostgresLock, PostgresSessionLock, ServerOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
-use test_servers::PostgresServer;
+use test_servers::{PgBouncer, PostgresServer};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -91,8 +90,14 @@ async fn what_comes_after_its_owner_has_gone_is_refused() {
     let server = PostgresServer::start();
     let lock = client(&server).await;
     let held = claim("x", "holder");
-    // Given up, before anybody knows what became of it.
-    assert!(lock.try_lock(&held).now_or_never().is_none());
+    // Given up, before anybody knows what became of it: it waits for the row.
+    lock.try_lock(&claim("x", "first")).await.unwrap().unwrap();
+    lock.unlock(&claim("x", "first")).await.unwrap();
+    let mut another = raw(&server).await;
+    let mut transaction = another.begin().await.unwrap();
+    transaction.execute("SELECT FROM oarlock_lock FOR UPDATE").await.unwrap();
+    tokio::time::timeout(Duration::from_millis(200), lock.try_lock(&held)).await.unwrap_err();
+    transaction.rollback().await.unwrap();
     lock.try_lock(&held).await.unwrap().unwrap();
     assert_eq!(lock.keep(&held, HOUR).await.unwrap(), Kept::Kept);
     let late = "SELECT (oarlock_acquire('oarlock/x', 'holder', 1000, 1, 1))[2] IS NULL";
@@ -130,6 +135,31 @@ async fn requests_sent_together_leave_kept_holds() {
     let of =
         async |whose| number(&server, &format!("SELECT count(*) FROM oarlock_lock WHERE owner LIKE '{whose}%'")).await;
     assert_eq!([of("kept#o").await, of("other ").await], [kept.len() as i64, released.len() as i64]);
+}
+
+/// Over connections that a pooler lends, where each request is in a transaction that another begins and ends.
+#[tokio::test]
+async fn behind_a_pooler() {
+    let server = PostgresServer::start();
+    let pooler = PgBouncer::start(&server);
+    let options = ServerOptions::new(&pooler.url()).unwrap().pooler(true);
+    let lock = Arc::new(PostgresLock::with(options).await.unwrap());
+    let held = showing(claim("x", "holder"), "first");
+    lock.try_lock(&held).await.unwrap().unwrap();
+    let next = showing(claim("x", "next"), "next");
+    let waiting = in_background(&lock, &next);
+    until("one in line", async || in_line(&*lock, "x").await == 1).await;
+    assert_eq!(lock.proclaim(&held, &LockValue::new("second").unwrap()).await.unwrap(), Proclaimed::Shown);
+    assert_eq!(lock.keep(&held, Duration::from_millis(300)).await.unwrap(), Kept::Kept);
+    let kept = lock.holder(&held.name).await.unwrap().unwrap();
+    assert!(kept.kept && kept.value.unwrap().as_str() == "second");
+    granted(waiting).await;
+    assert_eq!(lock.holder(&held.name).await.unwrap().unwrap().value, next.value);
+    let last = in_background(&lock, &claim("x", "last"));
+    until("one in line", async || in_line(&*lock, "x").await == 1).await;
+    assert_eq!(lock.unlock(&next).await.unwrap(), Unlocked::Released);
+    granted(last).await;
+    assert_eq!(lock.holder(&held.name).await.unwrap().unwrap().value, None);
 }
 
 /// The end comes sooner than that of the lease, and the first in line hears of it: it would look only seconds later.

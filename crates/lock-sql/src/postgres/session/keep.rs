@@ -37,7 +37,7 @@ impl PostgresSessionLock {
 
     pub(super) async fn show(&self, claim: &Claim, value: &LockValue) -> Result<Proclaimed> {
         let arguments = arguments!(self.prefix.key(&claim.name), claim.owner.as_str(), value.as_str());
-        let answer = self.server.run(&self.statements.proclaim, arguments, Again::Yes).await?;
+        let answer = self.server.run(&self.statements.show, arguments, Again::Yes).await?;
         let is_shown = the_row(&answer)?.read(0)?;
         Ok(if is_shown { Proclaimed::Shown } else { Proclaimed::NotHeld })
     }

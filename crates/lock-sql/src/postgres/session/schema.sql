@@ -182,7 +182,7 @@ BEGIN
 END $$;
 
 -- Shows something else with the lock. Answers whether this owner holds it.
-CREATE OR REPLACE FUNCTION {t}_proclaim(its_name text, who text, shown text) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION {t}_show(its_name text, who text, shown text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     now_us bigint;
     h {t}_hold;

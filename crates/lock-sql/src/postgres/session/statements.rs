@@ -67,7 +67,7 @@ pub(super) struct Statements {
     /// $1 name, $2 owner, $3 for how long, $4 process or null, $5 its beginning: see the function.
     pub(super) keep_alone: Statement,
     /// $1 name, $2 owner, $3 what is shown from now on: see the function.
-    pub(super) proclaim: Statement,
+    pub(super) show: Statement,
     /// Over a session: `{lease}`, `{key}` and `{owner}` are to be filled in. Answers a row if that was held.
     pub(super) renew: Statement,
     /// $1 key's name, $2 owner, $3 lease: the same for a hold whose session has ended.
@@ -110,7 +110,7 @@ impl Statements {
             release_showing: fill("CALL {t}_release_showing("),
             keep: fill("CALL {t}_keep("),
             keep_alone: fill("SELECT {t}_keep_alone($1, $2, $3, $4, $5)"),
-            proclaim: fill("SELECT {t}_proclaim($1, $2, $3)"),
+            show: fill("SELECT {t}_show($1, $2, $3)"),
             renew: fill(
                 "UPDATE {t}_hold SET lease_us = {lease}, expires_us = {t}_now() + {lease}
                 WHERE key = {key} AND owner = {owner} RETURNING pid",
