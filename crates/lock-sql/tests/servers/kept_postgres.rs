@@ -235,6 +235,57 @@ async fn values_go_with_their_owners() {
     assert!(one.holder(&LockName::new("y").unwrap()).await.unwrap().unwrap().value.is_some());
 }
 
+/// Holders show one thing after the other, and somebody evicts them all the time: nobody waits in a circle for somebody else,
+/// each sees what its holder showed, and nothing is left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_show_values_while_they_are_evicted() {
+    const TASKS: usize = 6;
+    const ROUNDS: usize = 15;
+    let server = PostgresServer::start();
+    let sessions = ServerOptions::new(&server.url()).unwrap().table("sessions").unwrap();
+    let stores: [(&str, Arc<dyn DistributedLock>); 2] = [
+        ("oarlock", client(&server).await),
+        ("sessions", Arc::new(PostgresSessionLock::with(sessions).await.unwrap())),
+    ];
+    for (table, lock) in stores {
+        let name = LockName::new("x").unwrap();
+        let task = |number: usize| {
+            let lock = Arc::clone(&lock);
+            tokio::spawn(async move {
+                for round in 0..ROUNDS {
+                    let held = showing(claim("x", &format!("o-{number}-{round}")), &format!("o-{number}-{round}"));
+                    lock.lock(&held).await.unwrap();
+                    let other = LockValue::new(format!("o-{number}-{round} again")).unwrap();
+                    let (shown, unlocked) = tokio::join!(lock.proclaim(&held, &other), async {
+                        if round % 2 == 0 { lock.unlock(&held).await.map(Some) } else { Ok(None) }
+                    });
+                    (shown.unwrap(), unlocked.unwrap());
+                    lock.unlock(&held).await.unwrap();
+                }
+            })
+        };
+        let tasks = join_all((0..TASKS).map(task));
+        let evicting = async {
+            loop {
+                if let Some(holder) = lock.evict(&name).await.unwrap() {
+                    let shown = holder.value.expect("whoever holds it shows something");
+                    assert!(shown.as_str().starts_with(holder.owner.as_str()), "{shown}");
+                }
+                tokio::time::sleep(Duration::from_millis(3)).await;
+            }
+        };
+        tokio::select! {
+            ended = tasks => ended.into_iter().for_each(|ended| ended.unwrap()),
+            () = evicting => {}
+        }
+        assert_eq!(lock.holder(&name).await.unwrap(), None);
+        assert_eq!(number(&server, &format!("SELECT count(*) FROM {table}_value")).await, 0, "{table}");
+        lock.close().await.unwrap();
+    }
+    // The server counts them when a session ends.
+    assert_eq!(number(&server, "SELECT sum(deadlocks)::bigint FROM pg_stat_database").await, 0);
+}
+
 /// Tables that were made before there were values are refused, and told from broken ones.
 #[tokio::test]
 async fn tables_of_the_version_before() {
