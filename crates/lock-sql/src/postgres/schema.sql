@@ -47,8 +47,8 @@ CREATE TABLE IF NOT EXISTS {t}_client (id bigint PRIMARY KEY, seen_us bigint NOT
 -- Owners who gave up while a request of theirs was on its way: should it land yet, it is refused.
 CREATE TABLE IF NOT EXISTS {t}_gone (owner text PRIMARY KEY, at_us bigint NOT NULL);
 
--- What owners show who hold a lock, or will when their turn comes: only a holder's is ever looked for. After the lock's row; it
--- goes before a release, or is swept.
+-- What owners show with their holds. Waiters have theirs here too, but only that of a holder is ever looked for. Whoever writes
+-- here has the lock's row. A release deletes the owner's value, and what is left of others is swept.
 CREATE TABLE IF NOT EXISTS {t}_value (
     owner text NOT NULL, name text COLLATE "C" NOT NULL, value text NOT NULL, at_us bigint NOT NULL, PRIMARY KEY (owner, name)
 );
@@ -221,7 +221,7 @@ BEGIN
     RETURN ARRAY[given, lease, now_us, given];
 END $$;
 
--- The same for who shows something, which stands from the grant on. What it showed since it was first granted stays.
+-- The same for an owner that shows something. Asked again, it leaves what was proclaimed meanwhile.
 CREATE OR REPLACE FUNCTION {t}_acquire_showing(key text, who text, lease bigint, whose bigint, at_place bigint, shown text)
     RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
@@ -305,7 +305,7 @@ BEGIN
     PERFORM {t}_tell(told);
 END $$;
 
--- The same of who showed something. What a kept hold shows stays with it.
+-- The same for an owner that shows something. What a kept hold shows stays with it.
 CREATE OR REPLACE PROCEDURE {t}_release_showing(key text, who text, give_up boolean, alone boolean, INOUT in_time boolean)
     LANGUAGE plpgsql AS $$
 DECLARE
@@ -336,9 +336,9 @@ END $$;
 
 -- Has the hold go on without its owner, for so long from now. Answers whether it does, since now or before.
 --
--- An owner of whom a request to acquire may be on its way leaves a mark in `gone`, as one that gives up: it would enter the line.
--- Who waits knows when the lease is over. If this is sooner, the first in line is told; all others look now and then. As in
--- `release`, that is told after the commit.
+-- If a request of the owner's to acquire may still be on its way, the owner leaves a mark in `gone`, as if it had given up:
+-- otherwise that request would enter the line. Waiters know when the lease is over. If the hold ends sooner, the client of the
+-- first in line is told; the others look now and then. As in `release`, this is told after the commit.
 CREATE OR REPLACE PROCEDURE {t}_keep(key text, who text, rest bigint, give_up boolean, alone boolean, INOUT is_kept boolean)
     LANGUAGE plpgsql AS $$
 DECLARE

@@ -24,8 +24,8 @@
 //!   notes' table, that is then empty.
 //! - **A hold outlives its session.** If that breaks, or its runtime ends, the note is renewed, and freed, over other
 //!   connections; whoever is next looks ten times a second.
-//! - **A hold that is kept** is a note without a session. It names its owner no more before the advisory lock is let go, so
-//!   that whoever has that next finds a hold that lasts, and looks ten times a second.
+//! - **A hold that is kept** is a note without a session. The note is changed before the advisory lock is let go. So whoever
+//!   has that lock next finds a hold that lasts, and looks ten times a second.
 //!
 //! Not promised: exclusion over a crash or a fail-over of the server. It forgets the notes, and ends all sessions: who held
 //! is told at the next renewal.

@@ -41,7 +41,8 @@ CREATE UNLOGGED TABLE IF NOT EXISTS {t}_wait (
     pid integer PRIMARY KEY, key bigint NOT NULL, name text COLLATE "C" NOT NULL, owner text NOT NULL
 ) WITH (fillfactor = 50);
 
--- What holders show. After the note; it goes before a release, or is swept.
+-- What owners show with their holds. Whoever writes here has the row of the note. A release deletes the owner's value, and what
+-- is left of others is swept.
 CREATE UNLOGGED TABLE IF NOT EXISTS {t}_value (
     owner text NOT NULL, name text COLLATE "C" NOT NULL, value text NOT NULL, at_us bigint NOT NULL, PRIMARY KEY (owner, name)
 );
@@ -168,7 +169,7 @@ BEGIN
     RETURN ARRAY[given, now_us - start_us, pg_backend_pid(), k];
 END $$;
 
--- The same for who shows something, which stands from the grant on. What it showed since it was first granted stays.
+-- The same for an owner that shows something. Asked again, it leaves what was proclaimed meanwhile.
 CREATE OR REPLACE FUNCTION {t}_take_showing(its_name text, who text, lease bigint, began bigint, how integer, patience integer,
     shown text) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
@@ -207,7 +208,7 @@ BEGIN
     PERFORM pg_advisory_unlock(k);
 END $$;
 
--- The same of who showed something.
+-- The same for an owner that shows something.
 CREATE OR REPLACE PROCEDURE {t}_release_showing(k bigint, who text, INOUT was_held boolean) LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM {t}_hold WHERE key = k AND owner = who FOR NO KEY UPDATE;
