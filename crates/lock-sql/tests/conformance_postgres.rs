@@ -135,7 +135,7 @@ impl Store for PostgresStore {
                 self.change(&name, "INSERT INTO {t}_lock VALUES ($1, NULL, $2, -1, -1, -1)", i64::MAX).await;
             }
             Fault::ReplaceStore => {
-                let empty = self.statement("TRUNCATE {t}_lock, {t}_waiter, {t}_client, {t}_gone");
+                let empty = self.statement("TRUNCATE {t}_lock, {t}_waiter, {t}_client, {t}_gone, {t}_value");
                 sqlx::query(empty).execute(&mut self.raw().await).await.unwrap();
             }
             _ => return Err(NotOffered),

@@ -137,13 +137,13 @@ impl Store for SessionStore {
                 let raise = sqlx::query(self.statement(raise)).bind(i64::try_from(above).unwrap());
                 raise.execute(&mut self.raw().await).await.unwrap();
             }
-            // The note of another name, at this one's place.
+            // The note of another name, at this one's place; not an old one, which would be swept.
             Fault::PutForeign(name) => {
-                let put = "INSERT INTO {t}_hold SELECT {t}_key($1), 'foreign', NULL, $2, 0, 0, 0, 0, 0";
+                let put = "INSERT INTO {t}_hold SELECT {t}_key($1), 'foreign', NULL, $2, 0, 0, 0, 0, {t}_now()";
                 self.change(&name, put, i64::MAX).await;
             }
             Fault::ReplaceStore => {
-                let empty = self.statement("TRUNCATE {t}_hold, {t}_wait");
+                let empty = self.statement("TRUNCATE {t}_hold, {t}_wait, {t}_value");
                 sqlx::query(empty).execute(&mut self.raw().await).await.unwrap();
             }
             _ => return Err(NotOffered),
