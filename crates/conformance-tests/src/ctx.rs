@@ -70,6 +70,11 @@ impl Ctx {
         locks(self.backend().await, lease)
     }
 
+    /// The same of a client that soon takes a server for gone that does not answer.
+    pub(crate) async fn impatient(&self, lease: Duration) -> Locks {
+        locks(self.0.store.connect_impatient().await, lease)
+    }
+
     /// A new client's locks, and the way to make the client misbehave.
     pub(crate) async fn faulty(&self, lease: Duration) -> (Faulty, Locks) {
         let faulty = Faulty::new(self.backend().await);
