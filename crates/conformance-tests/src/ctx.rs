@@ -70,6 +70,11 @@ impl Ctx {
         locks(self.backend().await, lease)
     }
 
+    /// The same of a client that soon takes a server for gone that does not answer.
+    pub(crate) async fn impatient(&self, lease: Duration) -> Locks {
+        locks(self.0.store.connect_impatient().await, lease)
+    }
+
     /// A new client's locks, and the way to make the client misbehave.
     pub(crate) async fn faulty(&self, lease: Duration) -> (Faulty, Locks) {
         let faulty = Faulty::new(self.backend().await);
@@ -110,7 +115,7 @@ impl Ctx {
 
     fn start(&self, lease: Duration, workload: Option<Workload>, environment: &[(String, OsString)]) -> Worker {
         let lease_ms = lease.as_millis() as u64;
-        let role = Role { url: self.url(), lease_ms, workload };
+        let role = Role { url: self.url(), lease_ms, workload, task: None };
         let worker = Worker::spawn(&role, environment).unwrap();
         self.0.processes.lock().unwrap_or_else(PoisonError::into_inner).extend(worker.pid());
         worker

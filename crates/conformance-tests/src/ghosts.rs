@@ -12,7 +12,7 @@ use crate::worker::{Answer, Order, Role, Worker};
 /// Has a new client look at the locks until nothing is left of them, or until it is too late for that; then that is
 /// logged.
 pub(crate) async fn look(options: &TortureOptions, url: String, log: &Log) -> io::Result<()> {
-    let role = Role { url, lease_ms: options.lease.as_millis() as u64, workload: None };
+    let role = Role { url, lease_ms: options.lease.as_millis() as u64, workload: None, task: None };
     let mut client = Worker::spawn(&role, &[])?;
     // That it is ready. If it could not connect, it died.
     client.answer().await?;

@@ -39,6 +39,12 @@ pub trait Store: Send + Sync + 'static {
     /// A new client, independent of all others.
     async fn connect(&self) -> Arc<dyn DistributedLock>;
 
+    /// The same for a client that soon takes a server for gone that does not answer, where others have patience with a busy
+    /// machine.
+    async fn connect_impatient(&self) -> Arc<dyn DistributedLock> {
+        self.connect().await
+    }
+
     /// How another process connects to the same store; `None` if none can.
     fn url(&self) -> Option<String>;
 

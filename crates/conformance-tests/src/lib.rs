@@ -122,6 +122,7 @@
 mod acquisition;
 mod cases;
 mod ctx;
+pub mod family;
 mod faulty;
 mod ghosts;
 mod harness;

@@ -127,8 +127,16 @@ impl Site {
 
     /// How a client connects that is not struck itself.
     pub fn url(&self) -> String {
-        let addresses: Vec<_> = self.servers.iter().map(|server| server.address()).collect();
-        (self.url)(&addresses)
+        self.url_at(&self.addresses())
+    }
+
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.servers.iter().map(|server| server.address()).collect()
+    }
+
+    /// How a client connects that reaches the servers at these addresses.
+    pub(crate) fn url_at(&self, addresses: &[SocketAddr]) -> String {
+        (self.url)(addresses)
     }
 }
 
@@ -239,6 +247,6 @@ fn seat(
             section_ms: lease_ms * 2,
             peer: peer.clone(),
         };
-        (client, Role { url: url.clone(), lease_ms, workload: Some(workload) })
+        (client, Role { url: url.clone(), lease_ms, workload: Some(workload), task: None })
     })
 }

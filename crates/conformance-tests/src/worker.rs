@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
+use crate::family::{self, Task};
 use crate::history::monotonic;
 use crate::resource::Resource;
 use crate::workload::{self, Workload};
@@ -26,8 +27,10 @@ pub(crate) struct Role {
     pub(crate) url: String,
     /// The lease of its locks, in milliseconds.
     pub(crate) lease_ms: u64,
-    /// What to do; without it, what the [`Order`]s say.
+    /// What to do; without it and without a task, what the [`Order`]s say.
     pub(crate) workload: Option<Workload>,
+    /// What to do in another proof.
+    pub(crate) task: Option<Task>,
 }
 
 /// What to do next.
@@ -108,7 +111,7 @@ async fn work(registry: &Registry, role: Role) -> io::Result<()> {
         match registry.connect(config.clone()).await {
             Ok(locks) => break locks,
             // It works by itself, and may have come into a fault. It ends when nobody waits for it any more.
-            Err(error) if role.workload.is_some() && error.kind() != ErrorKind::Invalid => {
+            Err(error) if (role.workload.is_some() || role.task.is_some()) && error.kind() != ErrorKind::Invalid => {
                 if let Ok(end) = tokio::time::timeout(lease / 10, orders.next_line()).await
                     && end?.is_none()
                 {
@@ -118,9 +121,10 @@ async fn work(registry: &Registry, role: Role) -> io::Result<()> {
             Err(error) => return Err(io::Error::other(error)),
         }
     };
-    match role.workload {
-        Some(workload) => workload::run(&locks, lease, &workload, orders).await,
-        None => obey(&locks, lease, &mut orders).await,
+    match (role.workload, role.task) {
+        (Some(workload), _) => workload::run(&locks, lease, &workload, orders).await,
+        (_, Some(task)) => family::work(&locks, lease, &task, orders).await,
+        _ => obey(&locks, lease, &mut orders).await,
     }
 }
 

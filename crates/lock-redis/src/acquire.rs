@@ -11,7 +11,8 @@ use crate::connection::{Again, Link};
 use crate::free::Before;
 use crate::keys::LockKeys;
 use crate::records::Unwritten;
-use crate::scripts::ACQUIRE;
+use crate::scripts::{ACQUIRE, ACQUIRE_SHOWING};
+use crate::values;
 use crate::waiters::{LIVES, TICK, keep_looking};
 
 /// Redis keeps times in whole milliseconds, and we promise less than it keeps.
@@ -41,8 +42,14 @@ impl RedisLock {
             names.push(own_key);
             arguments.push(lives.as_bytes());
         }
+        let value = claim.value.as_ref().map(|value| (values::key(keys, &claim.owner), value));
+        if let Some((key, value)) = &value {
+            names.push(key);
+            arguments.push(value.as_str().as_bytes());
+        }
+        let script = if value.is_some() { &ACQUIRE_SHOWING } else { &ACQUIRE };
         let asked = tokio::time::Instant::now();
-        let answer = self.servers.run(&ACQUIRE, &names, &arguments, Again::Yes).await;
+        let answer = self.servers.run(script, &names, &arguments, Again::Yes).await;
         let answer = answer.map_err(|error| if before.unsure { error.after_something_was_done() } else { error })?;
         let acquired = Acquired::read(answer.value)?;
         match acquired {
@@ -79,7 +86,7 @@ impl RedisLock {
             before = Before { unsure: true, void: false };
             self.client.waiters.ensure_task(TICK, || keep_looking(self.clone()));
             waiting.entered(left(remaining_ms));
-            match waiting.news().await {
+            match values::news(claim, &mut waiting).await {
                 // Handed over: whether the replicas have it is another question, and goes with this one.
                 News::Granted { .. } if self.client.replicas > 0 => {}
                 // Older than the answer that another has it: that grant is over. Or the server's clock was set, and it
@@ -103,7 +110,7 @@ impl RedisLock {
     /// A grant that too few replicas have is none, and is taken back.
     pub(crate) async fn confirm(&self, claim: &Claim, keys: &LockKeys, link: &Link) -> Result<()> {
         let Err(short) = link.confirm(self.client.own_key(keys.slot)).await else { return Ok(()) };
-        match self.release(keys, claim.owner.as_str(), &self.place(&claim.owner, claim.lease, keys)).await {
+        match self.release(claim, keys, &self.place(&claim.owner, claim.lease, keys)).await {
             Ok(_) => Err(short),
             // Perhaps it stands: that has to be undone.
             Err(error) => Err(Error::new(ErrorKind::Unknown, short.to_string()).with_source(error)),

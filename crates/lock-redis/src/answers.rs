@@ -81,7 +81,8 @@ pub(crate) fn holder(owner: &str, remaining_ms: i64, grant: &str, now: u64) -> R
     }
     let owner = OwnerId::from_store(owner);
     // Another library's hold has no grant, or that of who held before it.
-    let grant = Grants::parse(grant).filter(|grant| grant.owner == owner);
+    let of = owner.before_it_kept();
+    let grant = Grants::parse(grant).filter(|grant| grant.owner == *of.as_ref().unwrap_or(&owner));
     let (token, held_for) =
         grant.map_or((0, Duration::ZERO), |grant| (grant.token, Duration::from_micros(now.saturating_sub(grant.at))));
     let token = StoreToken::new(token)?;
@@ -113,6 +114,9 @@ mod tests {
         let foreign = holder("b", -1, "7 1000 a", 3000).unwrap().unwrap();
         assert_eq!((foreign.token.get(), foreign.remaining), (0, ENDLESS));
         assert_eq!(holder("", -2, "7 1000 a", 3000).unwrap(), None);
+        // Of one that has gone, the grant is still that.
+        let kept = holder("kept#a", 500, "7 1000 a", 3000).unwrap().unwrap();
+        assert_eq!((kept.kept, kept.owner.as_str(), kept.token.get()), (true, "a", 7));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use lock_core::{Clock, Error, ErrorKind, Instant, News, Result, Waiters};
 use redis::{
@@ -65,10 +66,14 @@ impl Client {
         format!("oarlock-client:{}", self.name(slot))
     }
 
-    /// We knew then that this lock was granted. If that is to one of our waiters, it is told.
-    pub(crate) fn granted(&self, grant: Grants, arrived: Instant) {
-        let told = News::Granted { token: grant.token, at_us: grant.at as i64, arrived };
-        self.waiters.tell_owner(&grant.owner, told);
+    /// A lock was granted, which its waiter is told if it is ours; or one for which we wait is kept for so long.
+    fn told(&self, message: &str) {
+        if let Some(grant) = Grants::parse(message) {
+            let told = News::Granted { token: grant.token, at_us: grant.at as i64, arrived: self.clock.now() };
+            self.waiters.tell_owner(&grant.owner, told);
+        } else if let Some(left) = message.strip_prefix("kept ").and_then(|left| left.parse().ok()) {
+            self.waiters.look_after(Duration::from_millis(left));
+        }
     }
 
     /// A connection is of no use any more, and perhaps its server has lost what it kept.
@@ -347,8 +352,7 @@ impl Connection {
             match push.kind {
                 PushKind::Message => {
                     if let Some(Value::BulkString(message)) = push.data.last() {
-                        let grant = Grants::parse(&String::from_utf8_lossy(message));
-                        grant.into_iter().for_each(|grant| client.granted(grant, client.clock.now()));
+                        client.told(&String::from_utf8_lossy(message));
                     }
                 }
                 // Whether we asked for that or not, nobody could reach us any more; and perhaps the server was

@@ -99,7 +99,8 @@ impl RedisLock {
     /// Takes the lock if it is free, and plain commands may.
     pub(crate) async fn take_free(&self, claim: &Claim, keys: &Arc<LockKeys>) -> Result<Result<Grant, Before>> {
         let client = &self.client;
-        if client.contended.is(&keys.lock) {
+        // What is shown is there from the grant on, which only a script can do.
+        if claim.value.is_some() || client.contended.is(&keys.lock) {
             return Ok(Err(Before::default()));
         }
         let Some(link) = self.servers.ready(keys).await else { return Ok(Err(Before::default())) };

@@ -34,6 +34,7 @@ mod doctor;
 mod error;
 mod factory;
 mod free;
+mod keep;
 mod keys;
 mod life;
 mod options;
@@ -50,6 +51,7 @@ mod slots;
 mod status;
 mod times;
 mod tls;
+mod values;
 mod waiters;
 
 use std::fmt;
@@ -59,8 +61,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use lock_core::{
-    Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, ListQuery, LockName, LockStatus, Notice, Page,
-    Renewal, Result, Scope, StoreToken, Unlocked,
+    Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, Kept, ListQuery, LockName, LockStatus,
+    LockValue, Notice, Page, Proclaimed, Renewal, Result, Scope, StoreToken, Unlocked,
 };
 use tokio::sync::watch;
 
@@ -113,6 +115,8 @@ impl DistributedLock for RedisLock {
         let mut capabilities = Capabilities::new("redis", Scope::Network);
         capabilities.fair = true;
         capabilities.raises_tokens = true;
+        capabilities.keeps = true;
+        capabilities.values = true;
         capabilities.min_lease = Duration::from_millis(10);
         capabilities.answers_within = self.client.dialer.timeout;
         capabilities
@@ -148,14 +152,22 @@ impl DistributedLock for RedisLock {
     async fn unlock(&self, claim: &Claim) -> Result<Unlocked> {
         if let Some(keys) = self.client.records.forget(&claim.name, &claim.owner) {
             // It was granted just now: it stands in no line.
-            return self.release(&keys, claim.owner.as_str(), "").await;
+            return self.release(claim, &keys, "").await;
         }
         let keys = self.keys.of(&claim.name);
-        self.release(&keys, claim.owner.as_str(), &self.place(&claim.owner, claim.lease, &keys)).await
+        self.release(claim, &keys, &self.place(&claim.owner, claim.lease, &keys)).await
     }
 
     async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
         self.renew_all(claims).await
+    }
+
+    async fn keep(&self, claim: &Claim, rest: Duration) -> Result<Kept> {
+        self.keep_for(claim, rest).await
+    }
+
+    async fn proclaim(&self, claim: &Claim, value: &LockValue) -> Result<Proclaimed> {
+        self.show(claim, value).await
     }
 
     fn notices(&self) -> BoxStream<'static, Notice> {

@@ -53,13 +53,14 @@ pub(crate) fn an_answer_is_read_or_refused(value: &Value) {
 
 pub(crate) fn a_grant_and_a_place_are_read_or_refused(text: &str, remaining: i64, now: u64) {
     if let Some(grant) = Grants::parse(text) {
-        let owner = grant.owner.as_str();
-        if !owner.is_empty()
-            && let Ok(holder) = holder(owner, remaining, text, now)
-        {
-            let holder = holder.expect("an owner");
-            assert_eq!((holder.owner.as_str(), holder.token.get()), (owner, grant.token));
-            assert!(holder.remaining <= ENDLESS);
+        // A grant is that of who got it, also when that one has gone; and nobody gets one under such a name.
+        let is_plain = !grant.owner.as_str().is_empty() && grant.owner.before_it_kept().is_none();
+        for (stored, kept) in [(grant.owner.clone(), false), (grant.owner.kept(), true)] {
+            if is_plain && let Ok(holder) = holder(stored.as_str(), remaining, text, now) {
+                let holder = holder.expect("an owner");
+                assert_eq!((&holder.owner, holder.token.get(), holder.kept), (&grant.owner, grant.token, kept));
+                assert!(holder.remaining <= ENDLESS);
+            }
         }
     }
     if let Ok(owner) = waiter(text) {

@@ -51,6 +51,11 @@ impl Unwritten {
         let (name, owner, keys) = (claim.name.clone(), claim.owner.clone(), Arc::clone(keys));
         Self { name, owner, keys, token: grant.token, since, until: grant.valid_until }
     }
+
+    /// As scripts are told it, the age in microseconds.
+    pub(crate) fn token_and_age(&self, now: Instant) -> [String; 2] {
+        [self.token.get().to_string(), now.saturating_duration_since(self.since).as_micros().to_string()]
+    }
 }
 
 impl Records {
@@ -65,6 +70,11 @@ impl Records {
         let keys = Arc::clone(&one.keys);
         state.unwritten.remove(owner);
         Some(keys)
+    }
+
+    /// What is to be written about this owner's grant.
+    pub(crate) fn unwritten(&self, name: &LockName, owner: &OwnerId) -> Option<Unwritten> {
+        self.state().unwritten.get(owner).filter(|one| one.name == *name).cloned()
     }
 
     /// Is there something to write about this owner?
@@ -108,11 +118,7 @@ impl RedisLock {
         for group in together(&old, |one| one.keys.slot) {
             let some: Vec<_> = group.into_iter().map(|at| &old[at]).collect();
             let names: Vec<_> = some.iter().flat_map(|one| [one.keys.lock.as_str(), &one.keys.grant]).collect();
-            let numbers: Vec<_> = some
-                .iter()
-                .map(|one| [u128::from(one.token.get()), now.saturating_duration_since(one.since).as_micros()])
-                .map(|numbers| numbers.map(|number| number.to_string()))
-                .collect();
+            let numbers: Vec<_> = some.iter().map(|one| one.token_and_age(now)).collect();
             let arguments = some.iter().zip(&numbers);
             let arguments: Vec<_> = arguments
                 .flat_map(|(one, [token, age])| [one.owner.as_str().as_bytes(), token.as_bytes(), age.as_bytes()])

@@ -11,6 +11,7 @@ use crate::answers::{ENDLESS, nonsense, read};
 use crate::batches::{in_time, together};
 use crate::connection::Again;
 use crate::scripts::RENEW;
+use crate::values;
 
 impl RedisLock {
     pub(crate) async fn renew_all(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
@@ -30,18 +31,23 @@ impl RedisLock {
 
     async fn renew_some(&self, claims: &[Claim]) -> Result<Vec<Result<Renewal>>> {
         let keys: Vec<_> = claims.iter().map(|claim| self.keys.of(&claim.name)).collect();
-        let names: Vec<_> = keys.iter().flat_map(|keys| [keys.lock.as_str(), &keys.grant]).collect();
         let leases: Vec<_> = claims.iter().map(|claim| whole_milliseconds(claim.lease).to_string()).collect();
-        let arguments: Vec<_> = claims
-            .iter()
-            .zip(&leases)
-            .flat_map(|(claim, ms)| [claim.owner.as_str().as_bytes(), ms.as_bytes()])
-            .collect();
+        let shown = |(claim, keys): (&Claim, _)| claim.value.as_ref().map(|_| values::key(keys, &claim.owner));
+        let values: Vec<_> = claims.iter().zip(&keys).map(shown).collect();
+        let values = values.iter().enumerate().filter_map(|(at, value)| Some((at, value.as_ref()?)));
+        let grants = keys.iter().map(|keys| &keys.grant).enumerate();
+        let (mut names, mut arguments) = (Vec::new(), Vec::new());
+        // A value is prolonged as a grant is; behind them, so that the first answers are those of the claims.
+        for (at, companion) in grants.chain(values) {
+            names.extend([&keys[at].lock, companion].map(String::as_str));
+            arguments.extend([claims[at].owner.as_str(), &leases[at]].map(str::as_bytes));
+        }
         let answer = self.servers.run(&RENEW, &names, &arguments, Again::Yes).await?;
-        let held: Vec<i64> = read(answer.value)?;
-        if held.len() != claims.len() {
+        let mut held: Vec<i64> = read(answer.value)?;
+        if held.len() * 2 != names.len() {
             return Err(nonsense());
         }
+        held.truncate(claims.len());
         let confirmed = answer.link.confirm(self.client.own_key(keys[0].slot)).await;
         let renewal = |(claim, held): (&Claim, i64)| match (held, &confirmed) {
             (1, Ok(())) => Ok(Renewal::Held { valid_until: answer.sent + claim.lease.min(ENDLESS) }),

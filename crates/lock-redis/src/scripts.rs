@@ -12,17 +12,29 @@ pub(crate) struct Script {
 
 macro_rules! script {
     ($($file:literal)*) => {
+        script!(= $(include_str!(concat!("scripts/", $file))),*)
+    };
+    (= $($part:expr),*) => {
         LazyLock::new(|| {
-            let source = concat!($(include_str!(concat!("scripts/", $file))),*);
+            let source = concat!($($part),*);
             Script { source, hash: redis::Script::new(source).get_hash().to_owned() }
         })
     };
 }
 
 pub(crate) static ACQUIRE: LazyLock<Script> = script!("common.lua" "acquire.lua");
+pub(crate) static ACQUIRE_SHOWING: LazyLock<Script> = script!(=
+    include_str!("scripts/common.lua"),
+    "local function acquire()\n",
+    include_str!("scripts/acquire.lua"),
+    "end\n",
+    include_str!("scripts/show.lua")
+);
 pub(crate) static RELEASE: LazyLock<Script> = script!("release_free.lua" "common.lua" "release.lua");
 pub(crate) static LOOK: LazyLock<Script> = script!("common.lua" "look.lua");
 pub(crate) static RENEW: LazyLock<Script> = script!("renew.lua");
+pub(crate) static KEEP: LazyLock<Script> = script!("keep.lua");
+pub(crate) static PROCLAIM: LazyLock<Script> = script!("proclaim.lua");
 pub(crate) static RAISE: LazyLock<Script> = script!("common.lua" "raise.lua");
 pub(crate) static RECORD: LazyLock<Script> = script!("record.lua");
 pub(crate) static INSPECT: LazyLock<Script> = script!("inspect.lua");

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Holder, ListQuery, LockName, LockStatus, Page, Result, Unlocked};
+use lock_core::{Holder, ListQuery, LockName, LockStatus, LockValue, Page, Result, Unlocked};
 use redis::Value;
 
 use crate::RedisLock;
@@ -64,13 +64,16 @@ impl RedisLock {
         }
         let now = read(answers.remove(0))?;
         let seen = names.iter().zip(answers).map(|(name, answer)| {
-            let (owner, remaining, grant, places, seen): (String, i64, String, Vec<String>, usize) = read(answer)?;
+            type Answer = (String, i64, String, Vec<String>, usize, Vec<u8>);
+            let (owner, remaining, grant, places, seen, value): Answer = read(answer)?;
             // No more than was asked for, so that the reading ends.
             if seen > count {
                 return Err(nonsense());
             }
             let waiters = places.iter().map(|place| waiter(place)).collect::<Result<Vec<_>>>()?;
-            Ok((LockStatus::new((*name).clone(), holder(&owner, remaining, &grant, now)?, waiters), seen))
+            let holder = holder(&owner, remaining, &grant, now)?;
+            let holder = holder.map(|holder| holder.with_value(LockValue::from_store(&value)));
+            Ok((LockStatus::new((*name).clone(), holder, waiters), seen))
         });
         seen.collect()
     }
@@ -88,7 +91,9 @@ impl RedisLock {
     pub(crate) async fn end_hold(&self, name: &LockName) -> Result<Option<Holder>> {
         // By owner, so that whoever is named in the answer is the one who lost it, and not the next.
         while let Some(holder) = self.holder_of(name).await? {
-            if self.release(&self.keys.of(name), holder.owner.as_str(), "").await? == Unlocked::Released {
+            let owner = if holder.kept { holder.owner.kept() } else { holder.owner.clone() };
+            // What it showed ends by itself.
+            if self.end(&self.keys.of(name), owner.as_str(), "", None).await? == Unlocked::Released {
                 return Ok(Some(holder));
             }
         }

@@ -15,7 +15,10 @@ use test_servers::{PostgresServer, Proxy};
 conformance_tests::suite!(PostgresHarness);
 
 /// A host that is busy with other tests may take its time.
-const PATIENCE: Duration = Duration::from_secs(6);
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Soon enough for who is to be served although a connection has died in silence.
+const IMPATIENCE: Duration = Duration::from_secs(6);
 
 /// The server of all cases that are not alone, with connections for the clients of as many as run at once.
 static SHARED: LazyLock<PostgresServer> = LazyLock::new(|| PostgresServer::start_with(&["max_connections=500"]));
@@ -80,14 +83,22 @@ impl PostgresStore {
         let changed = query.execute(&mut self.raw().await).await.unwrap();
         assert_eq!(changed.rows_affected(), 1, "{statement}");
     }
+
+    async fn client(&self, timeout: Duration) -> Arc<dyn DistributedLock> {
+        let options = ServerOptions::new(&self.server_url()).unwrap().timeout(timeout);
+        let options = options.table(&self.table).unwrap();
+        Arc::new(PostgresLock::with(options).await.unwrap())
+    }
 }
 
 #[async_trait]
 impl Store for PostgresStore {
     async fn connect(&self) -> Arc<dyn DistributedLock> {
-        let options = ServerOptions::new(&self.server_url()).unwrap().timeout(PATIENCE);
-        let options = options.table(&self.table).unwrap();
-        Arc::new(PostgresLock::with(options).await.unwrap())
+        self.client(PATIENCE).await
+    }
+
+    async fn connect_impatient(&self) -> Arc<dyn DistributedLock> {
+        self.client(IMPATIENCE).await
     }
 
     fn url(&self) -> Option<String> {
@@ -135,7 +146,7 @@ impl Store for PostgresStore {
                 self.change(&name, "INSERT INTO {t}_lock VALUES ($1, NULL, $2, -1, -1, -1)", i64::MAX).await;
             }
             Fault::ReplaceStore => {
-                let empty = self.statement("TRUNCATE {t}_lock, {t}_waiter, {t}_client, {t}_gone");
+                let empty = self.statement("TRUNCATE {t}_lock, {t}_waiter, {t}_client, {t}_gone, {t}_value");
                 sqlx::query(empty).execute(&mut self.raw().await).await.unwrap();
             }
             _ => return Err(NotOffered),

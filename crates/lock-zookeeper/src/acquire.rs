@@ -4,21 +4,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, try_join3};
-use lock_core::{Claim, Error, ErrorKind, Grant, Result, StoreToken, Unlocked};
+use lock_core::{Claim, Clock, Error, ErrorKind, Grant, Result, StoreToken, Unlocked};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 use zookeeper_client::{
-    Client, CreateMode, CreateOptions, Error as ZkError, EventType, MultiWriteError, MultiWriteResult, WatchedEvent,
+    Client, CreateMode, CreateOptions, Error as ZkError, EventType, MultiWriteError, MultiWriteResult, Stat,
+    WatchedEvent,
 };
 
 use crate::ZookeeperLock;
 use crate::claims::Hold;
 use crate::error::{of_preparing, of_request, stray};
+use crate::kept::Stands;
 use crate::keys::{Ahead, ahead, name_of};
-use crate::release::{find, node_prefix, passing, release};
+use crate::nodes::{content, is_ours, node_prefix, terms};
+use crate::release::{find, passing, release};
 use crate::session::{Life, Session};
 use crate::sessions::Sessions;
 use crate::tokens::Tokens;
+
+/// How often a waiter behind another program's node looks at its line.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// For how long a waiter behind a kept hold believes what it was told: somebody may set the servers' clock.
+const MOST: Duration = Duration::from_secs(60);
 
 /// What came of one attempt in one session.
 enum Attempt {
@@ -33,6 +42,8 @@ struct Made {
     sent: lock_core::Instant,
     token: StoreToken,
     node: String,
+    /// When, by the servers' clock.
+    at: i64,
     /// Who stands in the line, if that is known.
     children: Option<Vec<String>>,
 }
@@ -46,6 +57,8 @@ struct Place<'a> {
     look: Arc<Notify>,
     /// What happens to our node.
     own: Option<BoxFuture<'static, WatchedEvent>>,
+    /// The servers' clock, if it was just told.
+    now: Option<i64>,
 }
 
 enum Turn {
@@ -53,7 +66,7 @@ enum Turn {
     /// Whatever happened: the predecessor may have been written to, or have given up its wait behind others, and our own
     /// node may have been deleted. Only the line tells whose turn it is.
     Look,
-    /// The predecessor hangs on no session: it never ends by itself.
+    /// The predecessor hangs on no session, and is no hold that was kept: it never ends by itself.
     Stray,
 }
 
@@ -157,7 +170,7 @@ async fn stand(session: &Session, client: Arc<Client>, claim: &Claim, wait: bool
     let prefix = format!("{folder}/{}", node_prefix(&claim.owner));
     let entering = enter(session, &client, claim, &folder, &prefix);
     let entered = timeout(session.settings.timeout, entering).await;
-    let Made { sent, token, node, children } = entered.unwrap_or_else(|_| Err(of_request(ZkError::Timeout)))?;
+    let Made { sent, token, node, at, children } = entered.unwrap_or_else(|_| Err(of_request(ZkError::Timeout)))?;
     // Kept over a wait, it would keep the session open.
     drop(client);
     let look = Arc::default();
@@ -166,23 +179,33 @@ async fn stand(session: &Session, client: Arc<Client>, claim: &Claim, wait: bool
         claimed.look = Arc::clone(&look);
     });
     session.proved(sent);
-    let mut place = Place { session, claim, folder, node, look, own: None };
+    let mut place = Place { session, claim, folder, node, look, own: None, now: Some(at) };
     let mut children = match children {
         Some(children) => children,
         None => place.line().await?,
     };
     let mut waited = false;
     loop {
-        let Some(Ahead { predecessor, .. }) = ahead(&children, place.name()) else { return Err(removed()) };
-        let Some(predecessor) = predecessor else {
+        let Some(Ahead { predecessor, first, .. }) = ahead(&children, place.name()) else { return Err(removed()) };
+        let (Some(predecessor), Some(first)) = (predecessor, first) else {
             return place.grant(token, waited).await.map(Attempt::Granted);
         };
+        // Whoever of ours is right before us sees to it itself.
+        let is_ours_to_end = !wait || predecessor == first || !is_ours(predecessor);
+        let kept_for = match terms(first).filter(|_| is_ours_to_end) {
+            Some(_) => place.ends(first).await?,
+            None => Stands::Endless,
+        };
+        if kept_for == Stands::No {
+            children = place.line().await?;
+            continue;
+        }
         if !wait {
             // What is left, and not known to be gone, is the caller's to undo.
             return release(session, &claim.owner).await.map(|_: Unlocked| Attempt::Busy);
         }
         waited = true;
-        match place.turn(predecessor).await? {
+        match place.turn(predecessor, kept_for).await? {
             Turn::Ours => return place.grant(token, waited).await.map(Attempt::Granted),
             Turn::Look => children = place.line().await?,
             Turn::Stray => {
@@ -211,16 +234,18 @@ async fn enter(session: &Session, client: &Client, claim: &Claim, folder: &str, 
                 }
             }
             Err(error) => return Err(of_request(error)),
-            Ok((czxid, node, is_alone)) => {
-                let children = is_alone.then(|| vec![name_of(&node).to_owned()]);
-                return Ok(Made { sent, token: tokens.base.token(czxid)?, node, children });
+            Ok((folder, node)) => {
+                // The node's number is that of the transaction, as the folder's last write's is.
+                let (token, at) = (tokens.base.token(folder.mzxid)?, folder.mtime);
+                let children = (folder.num_children == 1).then(|| vec![name_of(&node).to_owned()]);
+                return Ok(Made { sent, token, node, at, children });
             }
         }
     }
 }
 
-/// Makes the node, and tells its number of creation, its path, and whether it is the only one in the folder. It is
-/// [`ZkError::BadVersion`] if tokens are not counted from there any more: then nothing is made.
+/// Makes the node, and tells its path, and what the same transaction left of the folder. It is [`ZkError::BadVersion`] if
+/// tokens are not counted from there any more: then nothing is made.
 ///
 /// What the folder has in it is told by a write to it alone, in the same transaction. A list in the same flight would
 /// not be: the client crate's connection delays small packets, so that it leaves when the first answer has come.
@@ -232,21 +257,18 @@ async fn make(
     prefix: &str,
     mode: &CreateOptions<'_>,
     tokens: Tokens,
-) -> Result<(i64, String, bool), ZkError> {
+) -> Result<(Stat, String), ZkError> {
     let mut writer = client.new_multi_writer();
     let checks = tokens.check(&mut writer, &session.settings.keys)?;
-    writer.add_create(prefix, claim.owner.as_str().as_bytes(), mode)?;
+    writer.add_create(prefix, content(&claim.owner, claim.value.as_ref()).as_bytes(), mode)?;
     writer.add_set_data(folder, b"", None)?;
     let written = writer.commit().await.map_err(|error| match error {
         MultiWriteError::OperationFailed { index, source: ZkError::NoNode } if index < checks => ZkError::BadVersion,
         error => error.into(),
     })?;
     match &written[checks.min(written.len())..] {
-        // Some servers leave the node's own state out: its number is that of the transaction, as the folder's last
-        // write's is.
-        [MultiWriteResult::Create { path, .. }, MultiWriteResult::SetData { stat }] => {
-            Ok((stat.mzxid, path.clone(), stat.num_children == 1))
-        }
+        // Some servers leave the node's own state out.
+        [MultiWriteResult::Create { path, .. }, MultiWriteResult::SetData { stat }] => Ok((*stat, path.clone())),
         _ => Err(ZkError::MarshallingError),
     }
 }
@@ -259,7 +281,7 @@ async fn made(session: &Session, claim: &Claim, sent: lock_core::Instant, tokens
     let stat = session.ask(|client| async move { client.check_stat(path).await }).await.map_err(of_request)?;
     // One of an earlier session goes with it.
     let Some(stat) = stat.filter(|stat| stat.ephemeral_owner == session.info.id().0) else { return Ok(None) };
-    Ok(Some(Made { sent, token: tokens.base.token(stat.czxid)?, node, children: Some(children) }))
+    Ok(Some(Made { sent, token: tokens.base.token(stat.czxid)?, node, at: stat.ctime, children: Some(children) }))
 }
 
 impl Place<'_> {
@@ -271,12 +293,30 @@ impl Place<'_> {
         self.session.list(&self.folder).await.map_err(of_request)?.ok_or_else(removed)
     }
 
-    /// Waits until the predecessor passes the lock on, or something else happens.
+    /// For how long the kept hold stands that is the first in the line; it goes if its time is over.
+    async fn ends(&mut self, first: &str) -> Result<Stands> {
+        let now = match self.now.take() {
+            Some(now) => now,
+            None => self.session.servers_now().await.map_err(of_request)?,
+        };
+        self.session.end_if_over(&format!("{}/{first}", self.folder), now).await.map_err(of_request)
+    }
+
+    /// Waits until the predecessor passes the lock on, or something else happens, or the time of the first in line is
+    /// over, if its hold is kept.
     ///
     /// A holder that had waited makes and deletes a node in the transaction that deletes its own (`release.rs`). Who
     /// hears of that knows that its predecessor held until then, and so that it is next, without another look. A server
     /// tells a session of events in their order: so if nothing was heard of our own node by then, it was there.
-    async fn turn(&mut self, predecessor: &str) -> Result<Turn> {
+    async fn turn(&mut self, predecessor: &str, kept_for: Stands) -> Result<Turn> {
+        self.now = None;
+        let (session, is_foreign) = (self.session, !is_ours(predecessor));
+        let clock = &session.settings.clock;
+        let look_at = match kept_for {
+            Stands::For(left) => Some(clock.now() + left.min(MOST)),
+            // Another program right behind the holder does nothing for us when that keeps its hold.
+            _ => is_foreign.then(|| clock.now() + LOOK),
+        };
         let (own, path) = (&self.node, &format!("{}/{predecessor}", self.folder));
         let (passed, own_is_watched) = (&passing(path), self.own.is_some());
         self.session.update(&self.claim.owner, |claimed| claimed.predecessor = Some(path.clone()));
@@ -292,10 +332,9 @@ impl Place<'_> {
         let (Some(own), Some(predecessor)) = (self.own.as_mut(), predecessor) else {
             return Ok(Turn::Look);
         };
-        if predecessor.ephemeral_owner == 0 {
+        if predecessor.ephemeral_owner == 0 && (is_foreign || !matches!(kept_for, Stands::For(_))) {
             return Ok(Turn::Stray);
         }
-        let session = self.session;
         let over = async || {
             session.reached(Life::Over).await;
             Err(of_request(ZkError::SessionExpired))
@@ -327,6 +366,7 @@ impl Place<'_> {
                 }
             }
             () = self.look.notified() => Ok(Turn::Look),
+            () = reached(&**clock, look_at) => Ok(Turn::Look),
             () = silence(session) => Err(of_request(ZkError::Timeout)),
         }
     }
@@ -344,6 +384,14 @@ impl Place<'_> {
             claimed.watched = watched;
         });
         Ok(Grant::new(token, valid_until))
+    }
+}
+
+/// Ends at this time, if there is one.
+async fn reached(clock: &dyn Clock, at: Option<lock_core::Instant>) {
+    match at {
+        Some(at) => clock.sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
 

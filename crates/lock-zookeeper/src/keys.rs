@@ -94,16 +94,24 @@ pub(crate) struct Ahead<'a> {
     pub(crate) count: usize,
     /// The last of them.
     pub(crate) predecessor: Option<&'a str>,
+    /// The first of them.
+    pub(crate) first: Option<&'a str>,
 }
 
 /// Who stands before this node; `None` if it is not in the line itself.
 pub(crate) fn ahead<'a>(children: &'a [String], own: &str) -> Option<Ahead<'a>> {
     let mine = number(own).filter(|_| children.iter().any(|child| child == own))?;
     // A difference is right also where the numbers wrap.
-    let before = |child: &'a String| Some((mine.wrapping_sub(number(child)?), child)).filter(|(by, _)| *by > 0);
-    let count = children.iter().filter_map(before).count();
-    let predecessor = children.iter().filter_map(before).min().map(|(_, child)| child.as_str());
-    Some(Ahead { count, predecessor })
+    let before =
+        |child: &'a String| Some((mine.wrapping_sub(number(child)?), child.as_str())).filter(|(by, _)| *by > 0);
+    let (mut count, mut last, mut first) = (0, None, None);
+    for one in children.iter().filter_map(before) {
+        count += 1;
+        last = last.into_iter().chain([one]).min();
+        first = first.max(Some(one));
+    }
+    let name = |(_, child): (i32, &'a str)| child;
+    Some(Ahead { count, predecessor: last.map(name), first: first.map(name) })
 }
 
 /// The line, the first first.
@@ -163,8 +171,11 @@ mod tests {
         let children =
             line(&["_c_9-lock-0000000007", "stray", "0f__lock__0000000005", "lock-7", "_c_1-lock-0000000006"]);
         let ahead_of = |own| ahead(&children, own).unwrap();
-        assert_eq!(ahead_of("_c_9-lock-0000000007"), Ahead { count: 2, predecessor: Some("_c_1-lock-0000000006") });
-        assert_eq!(ahead_of("0f__lock__0000000005"), Ahead { count: 0, predecessor: None });
+        assert_eq!(
+            ahead_of("_c_9-lock-0000000007"),
+            Ahead { count: 2, predecessor: Some("_c_1-lock-0000000006"), first: Some("0f__lock__0000000005") }
+        );
+        assert_eq!(ahead_of("0f__lock__0000000005"), Ahead { count: 0, predecessor: None, first: None });
         assert_eq!(ahead(&children, "_c_9-lock-0000000008"), None);
         assert_eq!(in_line(children), ["0f__lock__0000000005", "_c_1-lock-0000000006", "_c_9-lock-0000000007"]);
     }
@@ -174,7 +185,8 @@ mod tests {
         let children = line(&["a-lock--2147483648", "b-lock-2147483647", "c-lock--2147483647"]);
         assert_eq!(in_line(children.clone()), ["b-lock-2147483647", "a-lock--2147483648", "c-lock--2147483647"]);
         let last = ahead(&children, "c-lock--2147483647").unwrap();
-        assert_eq!(last, Ahead { count: 2, predecessor: Some("a-lock--2147483648") });
+        let (predecessor, first) = (Some("a-lock--2147483648"), Some("b-lock-2147483647"));
+        assert_eq!(last, Ahead { count: 2, predecessor, first });
         assert_eq!(number("x-lock-2147483648"), Some(i32::MIN));
     }
 }

@@ -3,6 +3,13 @@
 //! A lock is a line of ephemeral sequential nodes in the layout of Curator's `InterProcessMutex`, and the first of them
 //! holds it. So it excludes, and is excluded by, Curator, and kazoo's `Lock` with `extra_lock_patterns=["-lock-"]`.
 //!
+//! A node's data are its owner, and after a line break the value that it shows. Curator's `LeaderSelector` and kazoo's
+//! `Election` read both as the candidate's id.
+//!
+//! A hold that is kept without its owner is a persistent node in the owner's place, which the clients of this crate delete
+//! when its time is over by the servers' clock. If none of them is there, and only other programs wait, it stands until
+//! one comes. (A version of this crate from before that refuses to wait behind such a node, and names it.)
+//!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> lock_core::Result<()> {
@@ -26,8 +33,12 @@ mod acquire;
 mod claims;
 mod doctor;
 mod error;
+mod keep;
+mod kept;
 mod keys;
+mod nodes;
 mod options;
+mod proclaim;
 #[cfg(test)]
 mod properties;
 mod release;
@@ -40,12 +51,13 @@ mod tokens;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::{BoxStream, StreamExt, unfold};
 use lock_core::{
-    Background, Capabilities, Claim, Clock, DistributedLock, Error, Finding, Grant, Holder, Instant, ListQuery,
-    LockName, LockStatus, Notice, OwnerId, Page, Renewal, Result, Scope, StoreToken, Unlocked,
+    Background, Capabilities, Claim, Clock, DistributedLock, Error, Finding, Grant, Holder, Instant, Kept, ListQuery,
+    LockName, LockStatus, LockValue, Notice, OwnerId, Page, Proclaimed, Renewal, Result, Scope, StoreToken, Unlocked,
 };
 use tokio::sync::broadcast::error::RecvError;
 use zookeeper_client::Error as ZkError;
@@ -102,6 +114,7 @@ impl DistributedLock for ZookeeperLock {
         let mut capabilities = Capabilities::new("zookeeper", Scope::Network);
         capabilities.fair = true;
         capabilities.raises_tokens = true;
+        (capabilities.keeps, capabilities.values, capabilities.tells_changes) = (true, true, true);
         capabilities.prompt_loss = true;
         capabilities.min_lease = self.sessions.shortest;
         capabilities.max_lease = self.sessions.longest.get().copied();
@@ -129,6 +142,18 @@ impl DistributedLock for ZookeeperLock {
 
     async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
         renew::renew(&self.sessions, claims).await
+    }
+
+    async fn keep(&self, claim: &Claim, rest: Duration) -> Result<Kept> {
+        self.keep_hold(claim, rest).await
+    }
+
+    async fn proclaim(&self, claim: &Claim, value: &LockValue) -> Result<Proclaimed> {
+        self.show(claim, value).await
+    }
+
+    fn changes(&self, name: &LockName) -> BoxStream<'static, ()> {
+        self.tell(name)
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockStatus> {

@@ -36,6 +36,7 @@ pub(crate) fn each_has_one_before_it_but_the_first(children: &[String]) {
         assert!(line.contains(child) && ahead.count < line.len());
         assert_eq!(ahead.count == 0, ahead.predecessor.is_none());
         assert!(ahead.predecessor.is_none_or(|before| before != child && line.iter().any(|one| one == before)));
+        assert_eq!(ahead.predecessor.is_none(), ahead.first.is_none());
     }
 }
 
@@ -53,6 +54,7 @@ pub(crate) fn a_line_keeps_its_order(first: i32, steps: &[u8]) {
         let ahead = ahead(&children, own).expect("it is in the line");
         let before = at.checked_sub(1).map(|before| came[before].as_str());
         assert_eq!((ahead.count, ahead.predecessor), (at, before));
+        assert_eq!(ahead.first, came.first().filter(|_| at > 0).map(String::as_str));
     }
 }
 

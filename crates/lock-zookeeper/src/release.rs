@@ -1,13 +1,13 @@
 //! The way out of a line: a node is deleted by its path, or searched for where it is in doubt.
 
 use lock_core::{Claim, LockName, OwnerId, Result, Unlocked};
-use uuid::Uuid;
 use zookeeper_client::{Client, CreateMode, Error as ZkError};
 
 use crate::ZookeeperLock;
 use crate::claims::Claimed;
 use crate::error::{self, of_request};
 use crate::keys::{ahead, in_line, name_of};
+use crate::nodes::node_prefix;
 use crate::session::{Life, Session};
 
 impl ZookeeperLock {
@@ -40,11 +40,6 @@ impl ZookeeperLock {
         }
         Ok(Unlocked::NotHeld)
     }
-}
-
-/// What a node's name begins with. Of the owner it shows nothing, and from the owner it can be told again.
-pub(crate) fn node_prefix(owner: &OwnerId) -> String {
-    format!("_c_{}-lock-", Uuid::new_v5(&Uuid::NAMESPACE_OID, owner.as_str().as_bytes()))
 }
 
 /// What came of deleting a node.

@@ -12,6 +12,7 @@ use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 
 use crate::error;
+use crate::kept::Keeping;
 use crate::options::Settings;
 use crate::session::{Life, Session};
 use crate::supervise::{mourn, supervise};
@@ -42,6 +43,8 @@ pub(crate) struct Sessions {
     /// Held by who connects. On this runtime sessions live, and not on that of whoever asks: they end with theirs.
     connecting: tokio::sync::Mutex<Handle>,
     pub(crate) notices: broadcast::Sender<Notice>,
+    /// What was kept by this client.
+    pub(crate) kept: Keeping,
     closed: AtomicBool,
 }
 
@@ -121,6 +124,7 @@ impl Sessions {
             state,
             connecting,
             notices,
+            kept: Keeping::default(),
             closed: AtomicBool::new(false),
         })
     }
@@ -202,6 +206,7 @@ impl Sessions {
     /// Ends all of them, in bounded time.
     pub(crate) async fn close(&self) -> Result<()> {
         self.closed.store(true, Ordering::Relaxed);
+        self.kept.stop();
         let all: Vec<_> = self.state().tended(&self.notices).cloned().collect();
         for session in &all {
             session.close();

@@ -9,7 +9,9 @@ use zookeeper_client::{Client, Error as ZkError, MultiReadResult, MultiReader, S
 
 use crate::ZookeeperLock;
 use crate::error::of_request;
+use crate::kept::left;
 use crate::keys::{in_line, is_in_line, name_of};
+use crate::nodes::{Terms, read, terms};
 use crate::session::{Session, beacon};
 use crate::tokens::Tokens;
 
@@ -23,6 +25,8 @@ const MOST: usize = 2000;
 pub(crate) struct Seen {
     pub(crate) status: LockStatus,
     pub(crate) node: Option<String>,
+    /// The path of a kept hold whose time is over, and which is there all the same.
+    over: Option<String>,
 }
 
 impl ZookeeperLock {
@@ -60,10 +64,14 @@ impl ZookeeperLock {
         let session = self.sessions.any().await?;
         loop {
             // By node, so that whoever is named in the answer is the one who lost it, and not the next.
-            let seen = self.look(vec![name.clone()]).await?.pop();
-            let Some((holder, node)) = seen.and_then(|seen| Some((seen.status.into_holder()?, seen.node?))) else {
-                return Ok(None);
-            };
+            let Some(seen) = self.look(vec![name.clone()]).await?.pop() else { return Ok(None) };
+            if let Some(over) = seen.over {
+                // Whoever waits behind it holds only when that is gone.
+                let now = session.servers_now().await.map_err(of_request)?;
+                session.end_if_over(&over, now).await.map_err(of_request)?;
+                continue;
+            }
+            let (Some(holder), Some(node)) = (seen.status.into_holder(), seen.node) else { return Ok(None) };
             let client = session.connected().await?;
             match session.answer(client.delete(&node, None)).await {
                 Ok(()) => return Ok(Some(holder)),
@@ -74,29 +82,52 @@ impl ZookeeperLock {
     }
 
     /// Nodes in the folders of some locks, as they are found: those that are in none of their lines, and those that hang
-    /// on no session.
+    /// on no session and are no holds that were kept.
     pub(crate) async fn foreign(&self) -> Result<(Vec<String>, Vec<String>)> {
         let session = self.sessions.any().await?;
-        let keys = &self.settings.keys;
-        let children = session.list_now(keys.root()).await.map_err(of_request)?.unwrap_or_default();
-        let folders = children.iter().filter_map(|child| Some(keys.folder(&keys.name(child)?)));
-        let folders: Vec<_> = folders.take(MOST).collect();
         let look = Look { lock: self, session: &session };
-        let found = look.children(&folders).await.map_err(of_request)?;
-        let paths = |(folder, children): (&String, Vec<String>)| {
-            children.into_iter().map(move |child| format!("{folder}/{child}")).collect::<Vec<_>>()
-        };
-        let nodes = folders.iter().zip(found).flat_map(paths);
+        let nodes = look.nodes(0).await.map_err(of_request)?.into_iter();
         let (mut line, strangers): (Vec<_>, _) = nodes.partition(|node| is_in_line(name_of(node)));
+        line.retain(|node| terms(name_of(node)).is_none());
         let mut states = look.data(&line).await.map_err(of_request)?.into_iter();
         line.retain(|_| states.next().flatten().is_some_and(|(_, stat)| stat.ephemeral_owner == 0));
         Ok((strangers, line))
     }
+
+    /// Deletes the nodes of kept holds whose time is over, in the folders of some locks.
+    pub(crate) async fn sweep(&self, session: &Session) -> Result<(), ZkError> {
+        let look = Look { lock: self, session };
+        let now = session.servers_now().await?;
+        let mut kept = look.nodes(now as usize).await?;
+        kept.retain(|node| terms(name_of(node)).is_some());
+        let states = look.data(&kept).await?;
+        for (node, state) in kept.iter().zip(states) {
+            if state.is_some_and(|(_, stat)| is_over(node, &stat, now)) {
+                session.end_if_over(node, now).await?;
+            }
+        }
+        Ok(())
+    }
 }
 
-/// What stands in the node; who writes nothing there is known by its node.
-fn owner_of(node: &str, text: &str) -> OwnerId {
-    OwnerId::from_store(if text.is_empty() { name_of(node) } else { text })
+/// How a hold is kept, if it is.
+fn kept(node: &str, stat: &Stat) -> Option<Terms> {
+    terms(name_of(node)).filter(|_| stat.ephemeral_owner == 0)
+}
+
+/// Is it a kept hold whose time is over?
+fn is_over(node: &str, stat: &Stat, now: i64) -> bool {
+    kept(node, stat).is_some_and(|terms| left(terms, stat.ctime, now).is_zero())
+}
+
+/// A node in a line: its path, what stands in it, and its state.
+type Node = (String, String, Stat);
+
+/// A line as it counts, and the path of the kept hold that was its first and is over.
+fn without_what_is_over(mut line: Vec<Node>, now: i64) -> (Vec<Node>, Option<String>) {
+    let over = line.first().is_some_and(|(node, _, stat)| is_over(node, stat, now));
+    let over = over.then(|| line.remove(0).0);
+    (line, over)
 }
 
 struct Look<'a> {
@@ -127,33 +158,51 @@ impl Look<'_> {
                 line.into_iter().filter_map(|path| nodes.next()?.map(|(data, stat)| (path, data, stat))).collect()
             })
             .collect();
+        // Their clock is asked by a write, which makes the folder: not for a line in which nobody stands.
+        let now = if lines.iter().all(Vec::is_empty) { 0 } else { self.servers_time().await };
+        let (lines, over): (Vec<_>, Vec<_>) = lines.into_iter().map(|line| without_what_is_over(line, now)).unzip();
         let folder = self.lock.settings.keys.beacons();
         let sessions: Vec<_> =
             lines.iter().filter_map(|line| line.first()).map(|(.., stat)| stat.ephemeral_owner).collect();
         let beacons: Vec<_> = sessions.iter().map(|session| beacon(&folder, *session)).collect();
         let lives: BTreeMap<_, _> = sessions.into_iter().zip(self.data(&beacons).await?).collect();
-        // Their clock is asked by a write, which makes the folder: not for a line in which nobody stands.
-        let now = if lives.is_empty() { 0 } else { self.servers_time().await };
-        let seen = |(name, line): (LockName, Vec<(String, String, Stat)>)| {
+        let seen = |((name, line), over): ((LockName, Vec<Node>), _)| {
             let mut line = line.into_iter();
-            let Some((node, owner, stat)) = line.next() else {
-                return Ok(Seen { status: LockStatus::free(name), node: None });
+            let Some(first) = line.next() else {
+                return Ok(Seen { status: LockStatus::free(name), node: None, over });
             };
-            let life = lives.get(&stat.ephemeral_owner).and_then(Option::as_ref);
-            let holder = self.holder(owner_of(&node, &owner), &stat, life, now, base);
-            let waiters = line.map(|(node, owner, _)| owner_of(&node, &owner));
-            Ok(Seen { status: LockStatus::new(name, Some(holder), waiters), node: Some(node) })
+            let life = lives.get(&first.2.ephemeral_owner).and_then(Option::as_ref);
+            let holder = self.holder(&first, life, now, base);
+            let waiters = line.map(|(node, text, _)| read(&node, &text).0);
+            Ok(Seen { status: LockStatus::new(name, Some(holder), waiters), node: Some(first.0), over })
         };
-        names.into_iter().zip(lines).map(seen).collect()
+        names.into_iter().zip(lines).zip(over).map(seen).collect()
     }
 
-    fn holder(&self, owner: OwnerId, stat: &Stat, life: Option<&(String, Stat)>, now: i64, base: TokenBase) -> Holder {
+    fn holder(&self, first: &Node, life: Option<&(String, Stat)>, now: i64, base: TokenBase) -> Holder {
+        let (node, text, stat) = first;
+        let (owner, value) = read(node, text);
+        self.hold_of(owner, node, stat, life, now, base).with_value(value)
+    }
+
+    fn hold_of(
+        &self,
+        owner: OwnerId,
+        node: &str,
+        stat: &Stat,
+        life: Option<&(String, Stat)>,
+        now: i64,
+        base: TokenBase,
+    ) -> Holder {
         let since = |then: i64| Duration::from_millis(now.saturating_sub(then).max(0) as u64);
         let token = base.token(stat.czxid).unwrap_or_else(|_| StoreToken::new(StoreToken::MAX).expect("the highest"));
         // Of our own we know better.
         if let Some((hold, now)) = self.lock.hold(&owner) {
             let held_for = now.saturating_duration_since(hold.since);
             return Holder::new(owner, hold.token, held_for, hold.ends.saturating_duration_since(now));
+        }
+        if let Some(terms) = kept(node, stat) {
+            return Holder::new(owner, terms.token, since(stat.ctime), left(terms, stat.ctime, now));
         }
         if stat.ephemeral_owner == 0 {
             return Holder::new(owner, token, since(stat.ctime), Holder::ENDLESS);
@@ -162,6 +211,20 @@ impl Look<'_> {
             Some(Duration::from_millis(lasts.parse().ok()?).saturating_sub(since(written.mtime)))
         });
         Holder::new(owner, token, since(stat.ctime), remaining.unwrap_or_default())
+    }
+
+    /// The paths of all nodes in the folders of some locks, of which `from` chooses the first.
+    async fn nodes(&self, from: usize) -> Result<Vec<String>, ZkError> {
+        let keys = &self.lock.settings.keys;
+        let children = self.session.list_now(keys.root()).await?.unwrap_or_default();
+        let (before, after) = children.split_at(from % children.len().max(1));
+        let folders = after.iter().chain(before).filter_map(|child| Some(keys.folder(&keys.name(child)?)));
+        let folders: Vec<_> = folders.take(MOST).collect();
+        let found = self.children(&folders).await?;
+        let paths = |(folder, children): (&String, Vec<String>)| {
+            children.into_iter().map(move |child| format!("{folder}/{child}")).collect::<Vec<_>>()
+        };
+        Ok(folders.iter().zip(found).flat_map(paths).collect())
     }
 
     async fn children(&self, folders: &[String]) -> Result<Vec<Vec<String>>, ZkError> {

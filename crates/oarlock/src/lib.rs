@@ -14,6 +14,8 @@ pub use lock_redis as redis;
 pub use lock_sql as sql;
 #[cfg(feature = "zookeeper")]
 pub use lock_zookeeper as zookeeper;
+#[cfg(feature = "macros")]
+pub use oarlock_macros::{locked, once};
 
 // The example in the README is a test.
 #[cfg(doctest)]

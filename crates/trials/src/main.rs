@@ -1,4 +1,4 @@
-//! What stores are put to the proof with, as the developer's commands `cargo xtask torture BACKEND`, `compare`, `bench`,
+//! What stores are put to the proof with, as the developer's commands `cargo xtask torture BACKEND`, `slots`, `fail-overs`, `compare`, `bench`,
 //! `guarantees`, `fuzz` and `api`.
 #![forbid(unsafe_code)]
 
@@ -7,6 +7,7 @@ mod bench;
 #[cfg(test)]
 mod cases;
 mod compare;
+mod family;
 mod fuzz;
 mod guarantees;
 mod record;
@@ -22,6 +23,10 @@ use clap::Parser;
 enum Trial {
     /// Strikes those who take locks, their networks and the server at random, and checks what they saw.
     Torture(torture::Options),
+    /// Has many processes want to run a job for each slot, some of which are killed or stopped: one run for each.
+    Slots(family::Options),
+    /// Kills, stops and cuts off one leader after the other: one leads at a time, and all see each.
+    FailOvers(family::Options),
     /// Compares every store that can be started here, and writes the report.
     Compare(compare::Options),
     /// Makes the page of guarantees, docs/guarantees.md.
@@ -41,6 +46,8 @@ fn main() -> ExitCode {
     }
     let done = match Trial::parse() {
         Trial::Torture(options) => torture::run(&options),
+        Trial::Slots(options) => family::run(family::Proof::Slots, &options),
+        Trial::FailOvers(options) => family::run(family::Proof::FailOvers, &options),
         Trial::Compare(options) => compare::run(&options),
         Trial::Guarantees(options) => guarantees::run(&options),
         Trial::Fuzz(options) => fuzz::run(&options),

@@ -17,7 +17,7 @@ use crate::guarantees;
 use crate::record::Record;
 
 /// The shortest lease that etcd gives.
-const ETCD_LEASE: Duration = Duration::from_secs(2);
+pub(crate) const ETCD_LEASE: Duration = Duration::from_secs(2);
 
 /// For how many leases holders are killed alone: long enough for a good many.
 const CRASHES: u32 = 60;
@@ -112,7 +112,7 @@ fn with_peers(backend: &str, site: Site) -> Site {
 }
 
 /// What there is of a backend, made anew.
-fn site(backend: &str, folder: &Path) -> Result<Site, String> {
+pub(crate) fn site(backend: &str, folder: &Path) -> Result<Site, String> {
     let redis =
         |arguments: &[&str]| one(RedisServer::start_with(arguments).apart(), |address| format!("redis://{address}"));
     Ok(match backend {

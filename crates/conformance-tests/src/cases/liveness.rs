@@ -44,12 +44,12 @@ pub(crate) async fn lost_wakeup(ctx: Ctx) {
 /// 172. A waiter has several connections, and the network swallows one of them for good: whichever that is, it has the lock
 ///      soon after its release.
 pub(crate) async fn any_connection_swallowed(ctx: Ctx) {
-    let (holder, watcher) = (ctx.locks(LEASE).await, ctx.backend().await);
+    let (holder, watcher) = (ctx.impatient(LEASE).await, ctx.backend().await);
     let mut tried = 0;
     loop {
         let guard = take(&holder, "x").await;
         let before = ctx.store().connections();
-        let locks = ctx.locks(LEASE).await;
+        let locks = ctx.impatient(LEASE).await;
         let waiting = {
             let locks = locks.clone();
             tokio::spawn(async move { take(&locks, "x").await })

@@ -7,7 +7,7 @@ use lock_core::{
     Claim, DistributedLock, ErrorKind, Leadership, ListQuery, LockValue, Observed, Observer, Proclaimed, Unlocked,
 };
 
-use crate::ctx::{BOUND, Ctx, LONG, claim, holds, name, soon, until, waiters};
+use crate::ctx::{BOUND, Ctx, LONG, claim, holds, name, soon, take, until, waiters};
 use crate::faulty::{Effect, Verb};
 
 fn value(text: &str) -> LockValue {
@@ -32,8 +32,7 @@ async fn shown(backend: &dyn DistributedLock, lock: &str) -> Option<String> {
     holder.value.map(|value| value.as_str().to_owned())
 }
 
-/// 190. It is there from the grant on, changes at its owner's word, and goes with the hold; that of one who waits is not
-/// seen.
+/// 190. It is there from the grant on, its owner changes it, it goes with the hold; that of a waiter is not seen.
 pub(crate) async fn value_stands_with_its_hold(ctx: Ctx) {
     let (ours, others) = (ctx.backend().await, ctx.backend().await);
     let first = showing("x", LONG, "first");
@@ -103,11 +102,12 @@ async fn seen(observer: &mut Observer) -> Option<(lock_core::StoreToken, String)
     }
 }
 
-/// 193. Candidates of three clients lead one after the other, each until it resigns or is evicted: whoever observes sees
-/// each leader, in order, with its value.
+/// 193. Three clients lead by turns until they resign or are evicted: an observer sees each, in order, with its value.
 pub(crate) async fn leaders_are_seen_in_order(ctx: Ctx) {
     let clients = [ctx.locks(LONG).await, ctx.locks(LONG).await, ctx.locks(LONG).await];
     let watching = ctx.locks(LONG).await;
+    // Where the first grant makes the store, nothing can be seen before.
+    take(&watching, "other").await.unlock().await.unwrap();
     let mut observer = watching.election("x").observe().unwrap();
     assert_eq!(seen(&mut observer).await, None);
     let mut last = None;

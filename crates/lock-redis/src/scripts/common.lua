@@ -1,7 +1,7 @@
 -- Set in front of every script that grants.
 -- A lock is `lock`, a plain string, the owner; `line`, a sorted set of "client lease owner" by the server's time of
 -- arrival; and `grant`, "token since owner", which is written down of most that is held for longer than a moment, and
--- kept as long as the lease. `tokens` is the last token of all locks of a database, in a cluster of those in one slot.
+-- kept as long as the lease. A value that an owner shows is a key of its own, see values.rs. `tokens` is the last token of all locks of a database, in a cluster of those in one slot.
 -- A number costs much to hand to a call, so what is handed on stays text.
 
 local DAY = '86400000'

@@ -1,5 +1,5 @@
 -- Ends a hold and gives the lock to the next in line; or leaves the line.
--- Keys: lock, grant, line, tokens. Arguments: owner, place in line. Answer: 1 it was held, 0 it was not.
+-- Keys: lock, grant, line, tokens; and of a claim with a value: its key. Arguments: owner, place in line. Answer: 1 it was held, 0 it was not.
 
 if holder ~= ARGV[1] then
   redis.call('ZREM', KEYS[3], ARGV[2])

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use crate::common::{BOUND, LONG, claim, holder, in_background, in_line, raw, soon, until};
-use lock_core::{Config, DistributedLock, ErrorKind, ListQuery, LockName, Locks, Registry, Renewal, Unlocked};
+use lock_core::{
+    Config, DistributedLock, ErrorKind, Kept, ListQuery, LockName, LockValue, Locks, Registry, Renewal, Unlocked,
+};
 use lock_redis::{RedisFactory, RedisLock, RedisOptions};
 use test_servers::{Cluster, RedisServer};
 
@@ -105,7 +107,8 @@ async fn one_node_dies_and_comes_back() {
     assert!(matches!(lock.renew(&claims[..1]).await[..], [Ok(Renewal::NotHeld)]));
 }
 
-/// A replica takes the place of a primary that died: its names go on there, with the holds that had reached it.
+/// A replica takes the place of a primary that died: its names go on there, with the holds that had reached it, also of
+/// owners that have gone.
 #[tokio::test]
 async fn a_replica_takes_over() {
     let mut cluster = Cluster::start();
@@ -113,6 +116,10 @@ async fn a_replica_takes_over() {
     let lock = client(&cluster).await;
     let locks = Locks::builder(Arc::clone(&lock) as Arc<dyn DistributedLock>).lease(LONG).build().unwrap();
     let kept = locks.mutex("kept{3}").lock().await.unwrap();
+    let mut done = claim("done{3}", "owner");
+    done.value = Some(LockValue::new("shown").unwrap());
+    lock.try_lock(&done).await.unwrap().unwrap();
+    assert_eq!(lock.keep(&done, LONG).await.unwrap(), Kept::Kept);
     let primary = cluster.addresses()[0];
     let info: String = raw(primary, &["INFO", "replication"]).await;
     let written: u64 = after(&info, "master_repl_offset:");
@@ -126,6 +133,8 @@ async fn a_replica_takes_over() {
     until("the replica serves its names", next).await;
     assert!(kept.is_held());
     kept.unlock().await.unwrap();
+    let done_by = lock.holder(&done.name).await.unwrap().unwrap();
+    assert_eq!((done_by.kept, done_by.owner, done_by.value), (true, done.owner, done.value));
 }
 
 /// A replica takes the place of a primary without the last grant: another holds the lock, as is documented. Its token

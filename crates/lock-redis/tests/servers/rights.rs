@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::common::{raw, soon, until};
-use lock_core::{Config, ErrorKind, Locks, Registry, Result};
+use lock_core::{Config, ErrorKind, Locks, OnceRun, Registry, Result};
 use lock_redis::RedisFactory;
 use test_servers::{Cluster, Proxy, RedisServer};
 
@@ -38,6 +38,11 @@ async fn works(url: &str) {
     until("another in line", async || !locks.inspect("x").await.unwrap().waiters.is_empty()).await;
     guard.unlock().await.unwrap();
     soon("the hand-over", second).await.unwrap();
+    let job = locks.once("job").at_least(Duration::from_secs(60));
+    assert_eq!(job.run(async |_| ()).await.unwrap(), OnceRun::Ran(()));
+    let leadership = locks.election("leader").campaign("here").await.unwrap();
+    leadership.proclaim("there").await.unwrap();
+    leadership.resign().await.unwrap();
     assert!(!format!("{locks:?}").contains("s3cr3t"));
 }
 

@@ -32,9 +32,13 @@ impl MySqlLock {
         }
         let tried = self.try_once(claim, &self.prefix.key(&claim.name)).await;
         let grant = tried.map_err(|error| self.told(claim, error))?;
-        if grant.is_none() && self.unsettled.contains(&claim.owner) {
-            // Nobody undoes what was denied, and its first copy may land yet.
-            self.give_back(claim).await.map_err(Error::after_something_was_done)?;
+        if grant.is_none() {
+            if self.unsettled.contains(&claim.owner) {
+                // Nobody undoes what was denied, and its first copy may land yet.
+                self.give_back(claim).await.map_err(Error::after_something_was_done)?;
+            } else if claim.value.is_some() {
+                self.hide(&claim.owner).await;
+            }
         }
         Ok(grant)
     }
@@ -90,6 +94,7 @@ impl MySqlLock {
     /// who lives.
     async fn enter(&self, claim: &Claim, key: &str, client: i64) -> Result<Seen> {
         self.line.note(&claim.owner, Place::Waits);
+        self.show(claim, key).await?;
         let (lease, client) = (micros(claim.lease).to_string(), client.to_string());
         let (hex_key, hex_owner, hex_mark) = (hex(key), hex(claim.owner.as_str()), hex(&mark(&claim.owner)));
         let values = [
@@ -137,6 +142,7 @@ impl MySqlLock {
 
     /// Takes the lock, if it is free and nobody is in line.
     async fn try_once(&self, claim: &Claim, key: &str) -> Result<Option<Grant>> {
+        self.show(claim, key).await?;
         // The lease counts from here, also where a row has to be made first.
         let latest = self.server.clock.now() + duration(micros(claim.lease));
         let (owner, mark) = (claim.owner.as_str(), mark(&claim.owner));
@@ -218,6 +224,7 @@ impl MySqlLock {
     /// What a caller is told: of several requests, one before the last may have done something.
     fn told(&self, claim: &Claim, error: Error) -> Error {
         let may_be = self.unsettled.contains(&claim.owner) || self.line.place(&claim.owner).is_some();
+        let may_be = may_be || claim.value.is_some();
         if may_be { error.after_something_was_done() } else { error }
     }
 }

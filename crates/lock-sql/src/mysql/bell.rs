@@ -36,7 +36,7 @@ pub(super) struct Bell {
     was_rung: bool,
 }
 
-/// A lock that was granted: its owner, token and time.
+/// A lock that was granted, or kept: its owner, token and time.
 pub(super) struct Rung {
     pub(super) owner: String,
     pub(super) token: i64,

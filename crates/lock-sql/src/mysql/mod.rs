@@ -6,12 +6,14 @@ mod bell;
 mod doctor;
 mod error;
 mod factory;
+mod keep;
 mod line;
 mod release;
 mod renew;
 mod statements;
 mod status;
 mod sweep;
+mod value;
 mod waiters;
 
 use std::fmt;
@@ -21,8 +23,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, ListQuery, LockName, LockStatus, Page,
-    Renewal, Result, Scope, StoreToken, Unlocked, Waiters,
+    Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, Kept, ListQuery, LockName, LockStatus,
+    LockValue, Page, Proclaimed, Renewal, Result, Scope, StoreToken, Unlocked, Waiters,
 };
 use sqlx::mysql::MySqlConnectOptions;
 
@@ -39,6 +41,9 @@ use statements::Statements;
 ///
 /// A lock is a row, taken and released by one statement each while nobody waits. Leases go by the server's clock. Waiters
 /// stand in line in a table; a release hands the lock to the first who lives, and rings its client's bell.
+///
+/// A hold that outlives its owner is the same row, with another owner. What owners show stands in a table of its own, which
+/// is added to the tables of an earlier release when a client connects; clients of both releases can share them.
 #[derive(Clone)]
 pub struct MySqlLock {
     server: Arc<Server<MySql>>,
@@ -94,6 +99,8 @@ impl DistributedLock for MySqlLock {
         let mut capabilities = Capabilities::new("mysql", Scope::Network);
         capabilities.fair = true;
         capabilities.raises_tokens = true;
+        capabilities.keeps = true;
+        capabilities.values = true;
         capabilities.min_lease = Duration::from_millis(10);
         capabilities.answers_within = self.server.timeout;
         capabilities
@@ -117,6 +124,14 @@ impl DistributedLock for MySqlLock {
 
     async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
         self.renew_all(claims).await
+    }
+
+    async fn keep(&self, claim: &Claim, rest: Duration) -> Result<Kept> {
+        self.keep_for(claim, rest).await
+    }
+
+    async fn proclaim(&self, claim: &Claim, value: &LockValue) -> Result<Proclaimed> {
+        self.show_instead(claim, value).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockStatus> {

@@ -9,19 +9,34 @@ use crate::server::Again;
 
 impl MySqlLock {
     pub(super) async fn give_back(&self, claim: &Claim) -> Result<Unlocked> {
-        let (place, is_unsettled) = (self.line.place(&claim.owner), self.unsettled.contains(&claim.owner));
+        let place = self.line.place(&claim.owner);
+        self.ask_no_more(&claim.owner).await?;
+        let unlocked = self.release(&claim.name, &claim.owner, place.is_some()).await?;
+        self.forget(&claim.owner);
+        if claim.value.is_some() {
+            self.hide(&claim.owner).await;
+        }
+        Ok(unlocked.unwrap_or(Unlocked::NotHeld))
+    }
+
+    /// From now on the owner is not granted the lock, and not in line for it, whatever is still on its way.
+    pub(super) async fn ask_no_more(&self, owner: &OwnerId) -> Result<()> {
+        let is_unsettled = self.unsettled.contains(owner);
         if is_unsettled {
-            let mark = mark(&claim.owner);
+            let mark = mark(owner);
             self.server.run(&self.statements.give_up, arguments!(mark.as_str()), Again::Yes).await?;
         }
-        if is_unsettled || place == Some(Place::Waits) {
+        if is_unsettled || self.line.place(owner) == Some(Place::Waits) {
             // First: then nobody hands it the lock any more.
-            self.leave(&claim.owner).await?;
+            self.leave(owner).await?;
         }
-        let unlocked = self.release(&claim.name, &claim.owner, place.is_some()).await?;
-        self.unsettled.forget(&claim.owner);
-        self.line.forget(&claim.owner);
-        Ok(unlocked.unwrap_or(Unlocked::NotHeld))
+        Ok(())
+    }
+
+    /// When the owner holds nothing any more.
+    pub(super) fn forget(&self, owner: &OwnerId) {
+        self.unsettled.forget(owner);
+        self.line.forget(owner);
     }
 
     pub(super) async fn leave(&self, owner: &OwnerId) -> Result<()> {

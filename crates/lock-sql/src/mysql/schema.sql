@@ -5,19 +5,27 @@ CREATE TABLE IF NOT EXISTS {t}_meta (
     name VARBINARY(32) PRIMARY KEY, value BIGINT NOT NULL, place VARBINARY(1024) NOT NULL DEFAULT ''
 ) ENGINE=InnoDB;
 INSERT IGNORE INTO {t}_meta (name, value) VALUES
-    ('version', 4), ('floor', 0), ('swept', 0), ('lock', 0), ('waiter', 0), ('client', 0), ('gone', 0);
+    ('version', 4), ('floor', 0), ('swept', 0), ('lock', 0), ('waiter', 0), ('client', 0), ('gone', 0), ('value', 0);
 
 -- A lock's row stays when it is released, so that its token goes on. Until `line_us` somebody may be in line for it. Names are bytes: no collation takes two for one.
+-- An owner that let its hold go on without it has `kept#` before it from then on, and nobody has that name.
 CREATE TABLE IF NOT EXISTS {t}_lock (
     name VARBINARY(1024) PRIMARY KEY, owner VARBINARY(512), token BIGINT NOT NULL, lease_us BIGINT NOT NULL,
     since_us BIGINT NOT NULL, expires_us BIGINT NOT NULL, line_us BIGINT NOT NULL DEFAULT 0
 ) ENGINE=InnoDB;
 
 -- Those who wait, in the order of their tickets, the times at which they came, each for a client. Who was granted the lock has its token, and is in line no more: the row goes when that is known.
+-- A row whose owner begins with `kept#` tells its client, in the same way, that a hold may end earlier than was known.
 CREATE TABLE IF NOT EXISTS {t}_waiter (
     owner VARBINARY(512) PRIMARY KEY, name VARBINARY(1024) NOT NULL, ticket BIGINT NOT NULL, lease_us BIGINT NOT NULL,
     client VARBINARY(20) NOT NULL, token BIGINT NOT NULL DEFAULT 0, at_us BIGINT NOT NULL DEFAULT 0,
     KEY (name, token, ticket), KEY (client, token)
+) ENGINE=InnoDB;
+
+-- What owners show with their holds. A row is there before its owner is granted the lock, and counts only while that owner has it, or kept it. The time at which it was said last, `said_us`, is by the owner's own clock.
+CREATE TABLE IF NOT EXISTS {t}_value (
+    owner VARBINARY(512) PRIMARY KEY, name VARBINARY(1024) NOT NULL, value VARBINARY(4096) NOT NULL,
+    said_us BIGINT NOT NULL DEFAULT 0, at_us BIGINT NOT NULL
 ) ENGINE=InnoDB;
 
 -- Clients with waiters: when each was last seen, and the session that is its bell, or 0. While it lives, another one has locked `oarlock_` and its id.

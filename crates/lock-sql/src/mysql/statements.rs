@@ -35,7 +35,7 @@ pub(super) const DELETED_AT_ONCE: usize = 50;
 
 /// The tables that are swept: the index of their key, the key, their tokens, which stay as the floor for new rows, and what
 /// is of no use any more.
-const SWEPT: [(&str, &str, &str, &str, &str); 4] = [
+const SWEPT: [(&str, &str, &str, &str, &str); 5] = [
     ("lock", "PRIMARY", "name", "token", "expires_us < {now} - 86400000000"),
     // They keep their places for a minute, should their client only be cut off.
     (
@@ -48,6 +48,15 @@ const SWEPT: [(&str, &str, &str, &str, &str); 4] = [
     ),
     ("client", "PRIMARY", "id", "0", "seen_us < {now} - 3600000000"),
     ("gone", "PRIMARY", "mark", "0", "at_us < {now} - 3600000000"),
+    // Of who died: neither in line, nor the last who had the lock. Whoever tries to take it has just written its row.
+    (
+        "value",
+        "PRIMARY",
+        "owner",
+        "0",
+        "(at_us < {now} - 60000000 AND NOT EXISTS (SELECT 1 FROM {t}_waiter AS w WHERE w.owner = {t}_value.owner)
+            AND NOT EXISTS (SELECT 1 FROM {t}_lock AS l WHERE l.name = {t}_value.name AND {t}_value.owner = {before}))",
+    ),
 ];
 
 /// How one table is swept: to look reads without a lock, and what goes is named by its keys, so that no other row is locked.
@@ -101,6 +110,17 @@ pub(super) struct Statements {
     pub(super) pass_on: Statement,
     /// A script: the same with a lock that nobody has any more.
     pub(super) serve: Statement,
+    /// A script: lets the owner's hold go on without it, if its lease still runs, and tells the first in line that the end may
+    /// be earlier; see [`KEEP`].
+    pub(super) keep: Statement,
+    /// Writes down, before the owner tries to take the lock, what it shows with it, unless that or a later value is there.
+    /// Owner, key, value.
+    pub(super) show: Statement,
+    /// Shows another value with the lock that the owner holds, unless it said a later one. Changes nothing if it does not
+    /// hold it. Value, when it said so by its own clock, key, owner.
+    pub(super) proclaim: Statement,
+    /// Deletes the owner's value, unless it has the lock, as it may if this comes late, or kept it. Owner.
+    pub(super) hide: Statement,
     /// Shows that a client lives. Client, the session that is its bell, or 0.
     pub(super) seen: Statement,
     /// A script: what is waited for, by `{keys}`.
@@ -143,7 +163,11 @@ pub(super) const SETUP: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATAB
 
 /// The columns of a lock's holder.
 const HOLDER: &str =
-    "l.owner AS owner, l.token AS token, {now} - l.since_us AS held_us, l.expires_us - {now} AS left_us";
+    "l.owner AS owner, l.token AS token, {now} - l.since_us AS held_us, l.expires_us - {now} AS left_us,
+    (SELECT v.value FROM {t}_value AS v WHERE v.owner = {before}) AS value";
+
+/// The owner in the row `l`, also after it kept its hold.
+const BEFORE: &str = "IF(LEFT(l.owner, 5) = 'kept#', SUBSTRING(l.owner, 6), l.owner)";
 
 /// What takes a lock, if nobody else has it. The columns that are read are set after that.
 const GRANT: &str = "UPDATE {t}_lock SET {line}
@@ -175,6 +199,23 @@ pub(super) const HAND_OVER: &str = "START TRANSACTION;
         WHERE l.name = {key} AND IS_USED_LOCK(CONCAT('oarlock_', c.id)) IS NOT NULL) INTO @oarlock;
     KILL QUERY @oarlock";
 
+/// Lets a hold go on without its owner. The first in line, who may sleep until the lease would be over, is told: its client
+/// gets a row among the waiters that looks like a grant, to the owner as the hold has it now, and its bell is rung. So this
+/// news is not lost either, and costs nobody else anything. Sent again, it tells again.
+///
+/// It is done after the first two statements. The last fails if there is no bell.
+const KEEP: &str = "UPDATE {t}_lock SET owner = CONCAT('kept#', owner), lease_us = {rest}, expires_us = {now} + {rest}
+        WHERE name = {key} AND owner = {owner} AND expires_us > {now};
+    INSERT IGNORE INTO {t}_waiter (owner, name, ticket, lease_us, client, token, at_us)
+        SELECT l.owner, l.name, 0, 0, w.client, l.token, {now} FROM {t}_lock AS l JOIN {t}_waiter AS w ON w.name = l.name
+            WHERE l.name = {key} AND l.owner = CONCAT('kept#', {owner}) AND {waits} ORDER BY w.ticket LIMIT 1;
+    SELECT (SELECT c.rings FROM {t}_waiter AS w JOIN {t}_client AS c ON c.id = w.client
+        WHERE w.owner = CONCAT('kept#', {owner}) AND IS_USED_LOCK(CONCAT('oarlock_', c.id)) IS NOT NULL) INTO @oarlock;
+    KILL QUERY @oarlock";
+
+/// After so many statements of [`KEEP`] it is done, and which of them tells of the lock.
+pub(super) const KEPT: (usize, usize) = (2, 0);
+
 /// After so many statements of [`HAND_OVER`] it is done, and which of them tells of the lock.
 pub(super) const HANDED_OVER: (usize, usize) = (4, 1);
 
@@ -192,7 +233,9 @@ impl Statements {
     pub(super) fn new(table: &Table) -> Self {
         let fill = |text: &str| {
             Statement::from(
-                table.fill(&text.replace("{waits}", WAITS)).replace("{holder}", HOLDER).replace("{now}", NOW),
+                table
+                    .fill(&text.replace("{waits}", WAITS).replace("{holder}", HOLDER).replace("{before}", BEFORE))
+                    .replace("{now}", NOW),
             )
         };
         let many = vec!["?"; RENEWED_AT_ONCE].join(", ");
@@ -218,6 +261,7 @@ impl Statements {
                     (SELECT COUNT(*) FROM (SELECT name, owner, token, lease_us, since_us, expires_us, line_us FROM {t}_lock LIMIT 1) AS l),
                     (SELECT COUNT(*) FROM (SELECT owner, name, ticket, lease_us, client, token, at_us FROM {t}_waiter LIMIT 1) AS w),
                     (SELECT COUNT(*) FROM (SELECT id, seen_us, rings FROM {t}_client LIMIT 1) AS c),
+                    (SELECT COUNT(*) FROM (SELECT owner, name, value, said_us, at_us FROM {t}_value LIMIT 1) AS v),
                     (SELECT COUNT(*) FROM (SELECT mark, at_us FROM {t}_gone LIMIT 1) AS g)",
             ),
             grant: fill(&format!("{} AND line_us <= {{now}}", GRANT.replace("{line}", ""))),
@@ -254,6 +298,20 @@ impl Statements {
             ),
             pass_on: fill(&HAND_OVER.replace("{whose}", "owner = {owner}")),
             serve: fill(&HAND_OVER.replace("{whose}", "(owner IS NULL OR expires_us <= {now})")),
+            keep: fill(KEEP),
+            show: fill(
+                "INSERT INTO {t}_value (owner, name, value, at_us) VALUES (?, ?, ?, {now}) ON DUPLICATE KEY UPDATE at_us = {now}",
+            ),
+            proclaim: fill(
+                "INSERT INTO {t}_value (owner, name, value, said_us, at_us)
+                SELECT l.owner, l.name, ?, ?, {now} FROM {t}_lock AS l WHERE l.name = ? AND l.owner = ? AND l.expires_us > {now}
+                ON DUPLICATE KEY UPDATE value = IF(said_us <= VALUES(said_us), VALUES(value), value),
+                    said_us = GREATEST(said_us, VALUES(said_us)), at_us = VALUES(at_us)",
+            ),
+            hide: fill(
+                "DELETE FROM {t}_value WHERE owner = ?
+                    AND NOT EXISTS (SELECT 1 FROM {t}_lock AS l WHERE l.name = {t}_value.name AND {t}_value.owner = {before})",
+            ),
             seen: fill("INSERT INTO {t}_client VALUES (?, {now}, ?) ON DUPLICATE KEY UPDATE seen_us = {now}"),
             watched: fill(
                 "SELECT l.name, l.owner, l.lease_us, {now} AS now_us,

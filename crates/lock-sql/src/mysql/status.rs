@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use lock_core::{Error, ErrorKind, Holder, ListQuery, LockName, LockStatus, OwnerId, Page, Result, Unlocked};
+use lock_core::{
+    Error, ErrorKind, Holder, ListQuery, LockName, LockStatus, LockValue, OwnerId, Page, Result, Unlocked,
+};
 use sqlx::mysql::MySqlRow;
 
 use super::{MySqlLock, arguments};
@@ -41,7 +43,11 @@ impl MySqlLock {
     pub(super) async fn end_hold(&self, name: &LockName) -> Result<Option<Holder>> {
         // By owner, so that whoever is named in the answer is the one who lost it, and not the next.
         while let Some(holder) = self.holder_of(name).await? {
-            if self.release(name, &holder.owner, false).await? == Some(Unlocked::Released) {
+            let owner = if holder.kept { holder.owner.kept() } else { holder.owner.clone() };
+            if self.release(name, &owner, false).await? == Some(Unlocked::Released) {
+                if holder.value.is_some() {
+                    self.hide(&holder.owner).await;
+                }
                 return Ok(Some(holder));
             }
         }
@@ -56,7 +62,9 @@ impl MySqlLock {
 
     fn holder_in(&self, row: &MySqlRow) -> Result<Option<Holder>> {
         let Some(owner) = self.text(row, "owner")? else { return Ok(None) };
-        holder(&owner, row.read("held_us")?, row.read("left_us")?, row.read("token")?).map(Some)
+        let holder = holder(&owner, row.read("held_us")?, row.read("left_us")?, row.read("token")?)?;
+        let value: Option<Vec<u8>> = row.read("value")?;
+        Ok(Some(holder.with_value(value.and_then(|value| LockValue::from_store(&value)))))
     }
 
     /// Who waits for the locks from this key to that.

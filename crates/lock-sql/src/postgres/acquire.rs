@@ -100,14 +100,23 @@ impl PostgresLock {
     async fn acquire(&self, claim: &Claim, key: &str, place: Option<(i64, u64)>) -> Result<Acquired> {
         self.sweep_if_due();
         let lease_us = micros(claim.lease);
-        let _alone = match self.take_with_others(claim, key, lease_us).await? {
-            Taken::Granted(grant) => return Ok(Acquired::Granted(grant)),
-            Taken::Alone(alone) => alone,
-        };
         let (client, place) = (place.map(|place| place.0), place.map_or(0, |place| place.1 as i64));
-        let arguments = arguments!(key, claim.owner.as_str(), lease_us, client, place);
+        let owner = claim.owner.as_str();
+        let mut _alone = None;
+        let (statement, arguments) = match &claim.value {
+            Some(value) => {
+                (&self.statements.acquire_showing, arguments!(key, owner, lease_us, client, place, value.as_str()))
+            }
+            None => {
+                _alone = match self.take_with_others(claim, key, lease_us).await? {
+                    Taken::Granted(grant) => return Ok(Acquired::Granted(grant)),
+                    Taken::Alone(alone) => alone,
+                };
+                (&self.statements.acquire, arguments!(key, owner, lease_us, client, place))
+            }
+        };
         let on_its_way = self.unsettled.send(&claim.owner);
-        let answer = on_its_way.answered(self.server.run(&self.statements.acquire, arguments, Again::Yes).await);
+        let answer = on_its_way.answered(self.server.run(statement, arguments, Again::Yes).await);
         // What was sent with others may land yet, or have been done.
         let may_be = |error: Error| match self.unsettled.contains(&claim.owner) {
             true => error.after_something_was_done(),

@@ -140,9 +140,10 @@ impl PostgresLock {
         let probed = match lock.server.run(&lock.statements.probe, arguments!(), Again::Yes).await {
             Ok(probed) => probed,
             Err(error) => {
-                // Tables of the other mode have another shape.
+                // Tables of the other mode have another shape, and so do those of another version.
                 if let Ok(probed) = lock.server.run(&lock.statements.mode, arguments!(), Again::Yes).await {
                     fit_mode(the_row(&probed)?.read("mode")?, Mode::Row, shown, table)?;
+                    fit(the_row(&probed)?.read("version")?, VERSION, shown, table)?;
                 }
                 return Err(error);
             }

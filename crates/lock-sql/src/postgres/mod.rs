@@ -6,6 +6,7 @@ mod batch;
 mod doctor;
 mod error;
 mod factory;
+mod keep;
 mod release;
 mod renew;
 mod session;
@@ -21,8 +22,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, ListQuery, LockName, LockStatus, Page,
-    Renewal, Result, Scope, StoreToken, Unlocked, Waiters,
+    Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, Kept, ListQuery, LockName, LockStatus,
+    LockValue, Page, Proclaimed, Renewal, Result, Scope, StoreToken, Unlocked, Waiters,
 };
 use sqlx::postgres::PgConnectOptions;
 
@@ -90,6 +91,8 @@ impl DistributedLock for PostgresLock {
         let mut capabilities = Capabilities::new("postgres", Scope::Network);
         capabilities.fair = true;
         capabilities.raises_tokens = true;
+        capabilities.keeps = true;
+        capabilities.values = true;
         capabilities.min_lease = Duration::from_millis(10);
         capabilities.answers_within = self.server.timeout;
         capabilities
@@ -113,6 +116,14 @@ impl DistributedLock for PostgresLock {
 
     async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
         self.renew_all(claims).await
+    }
+
+    async fn keep(&self, claim: &Claim, rest: Duration) -> Result<Kept> {
+        self.keep_on(claim, rest).await
+    }
+
+    async fn proclaim(&self, claim: &Claim, value: &LockValue) -> Result<Proclaimed> {
+        self.show(claim, value).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockStatus> {

@@ -24,16 +24,22 @@ pub(super) struct Release {
 impl PostgresLock {
     pub(super) async fn give_back(&self, claim: &Claim) -> Result<Unlocked> {
         let gives_up = self.unsettled.contains(&claim.owner);
-        let unlocked = self.release(&claim.name, &claim.owner, gives_up).await?;
+        let unlocked = self.release(&claim.name, &claim.owner, gives_up, claim.value.is_some()).await?;
         self.unsettled.forget(&claim.owner);
         Ok(unlocked.unwrap_or(Unlocked::NotHeld))
     }
 
-    /// Ends the hold of this owner, or its waiting. None: it holds nothing.
-    pub(super) async fn release(&self, name: &LockName, owner: &OwnerId, gives_up: bool) -> Result<Option<Unlocked>> {
+    /// Ends the hold of this owner, which may show something, or its waiting. None: it holds nothing.
+    pub(super) async fn release(
+        &self,
+        name: &LockName,
+        owner: &OwnerId,
+        gives_up: bool,
+        shows: bool,
+    ) -> Result<Option<Unlocked>> {
         let (key, alone) = (self.prefix.key(name), self.listens.is_some());
         let mut _under_way = None;
-        if !gives_up {
+        if !gives_up && !shows {
             let request = || Release { key: key.clone(), owner: owner.as_str().to_owned() };
             match self.releases.send(request).await {
                 Sent::Alone(alone) => _under_way = Some(alone),
@@ -49,7 +55,8 @@ impl PostgresLock {
         }
         let arguments = arguments!(key, owner.as_str(), gives_up, alone);
         // Sent again, it would say that the lock was not held.
-        let answer = self.server.run(&self.statements.release, arguments, Again::No).await?;
+        let statement = if shows { &self.statements.release_showing } else { &self.statements.release };
+        let answer = self.server.run(statement, arguments, Again::No).await?;
         let in_time: Option<bool> = the_row(&answer)?.read(0)?;
         Ok(in_time.map(unlocked))
     }

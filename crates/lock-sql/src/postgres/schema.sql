@@ -1,4 +1,4 @@
--- The tables and functions of Oarlock's locks, version 4. All times are microseconds since 1970 by the database's clock.
+-- The tables and functions of Oarlock's locks, version 5. All times are microseconds since 1970 by the database's clock.
 -- Whoever uses the locks needs SELECT, INSERT, UPDATE and DELETE on the tables.
 --
 -- Whoever changes a lock has its row first, until the transaction's end, in one of three ways.
@@ -11,6 +11,10 @@
 --   about one lock who has another, but for `look`, which goes by the order of names.
 -- Who gives up decides, and notes that in `gone`. A late request to acquire had the row before, and is undone; or it has it
 -- afterwards, and looks into `gone` only then.
+--
+-- A hold that goes on without its owner has the owner `kept#` and the text of who had it. To all of these that is another owner,
+-- whom nobody is: so whatever the first one asks late finds that it does not hold the lock, and only the time ends the hold, or
+-- somebody who evicts it.
 BEGIN;
 -- Many programs may make them at once, and the last waits for all others.
 SET LOCAL lock_timeout = '10s';
@@ -19,7 +23,8 @@ SELECT pg_advisory_xact_lock(hashtextextended('{t}', 1));
 
 -- Of each table that is swept: when that was, and behind which key it goes on.
 CREATE TABLE IF NOT EXISTS {t}_meta (key text PRIMARY KEY, value bigint NOT NULL, place text NOT NULL DEFAULT '');
-INSERT INTO {t}_meta VALUES ('version', 4), ('floor', 0), ('lock', 0), ('waiter', 0), ('client', 0), ('gone', 0)
+INSERT INTO {t}_meta VALUES ('version', 5), ('floor', 0), ('lock', 0), ('waiter', 0), ('client', 0), ('gone', 0),
+    ('value', 0)
     ON CONFLICT DO NOTHING;
 -- Tables are of the mode of their first user. Those without one are of this.
 INSERT INTO {t}_meta VALUES ('mode', 0, 'row') ON CONFLICT DO NOTHING;
@@ -42,8 +47,19 @@ CREATE TABLE IF NOT EXISTS {t}_client (id bigint PRIMARY KEY, seen_us bigint NOT
 -- Owners who gave up while a request of theirs was on its way: should it land yet, it is refused.
 CREATE TABLE IF NOT EXISTS {t}_gone (owner text PRIMARY KEY, at_us bigint NOT NULL);
 
+-- What owners show with their holds. Waiters have theirs here too, but only that of a holder is ever looked for. Whoever writes
+-- here has the lock's row. A release deletes the owner's value, and what is left of others is swept.
+CREATE TABLE IF NOT EXISTS {t}_value (
+    owner text NOT NULL, name text COLLATE "C" NOT NULL, value text NOT NULL, at_us bigint NOT NULL, PRIMARY KEY (owner, name)
+);
+
 CREATE OR REPLACE FUNCTION {t}_now() RETURNS bigint LANGUAGE sql AS $$
     SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+$$;
+
+-- Whose hold it was before it was kept, if it was.
+CREATE OR REPLACE FUNCTION {t}_first(who text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN left(who, 5) = 'kept#' THEN substr(who, 6) ELSE who END
 $$;
 
 -- A row that is deleted, by a sweep or by hand, leaves its token here, if that is one: no token is above 2^55 - 1.
@@ -205,6 +221,20 @@ BEGIN
     RETURN ARRAY[given, lease, now_us, given];
 END $$;
 
+-- The same for an owner that shows something. Asked again, it leaves what was proclaimed meanwhile.
+CREATE OR REPLACE FUNCTION {t}_acquire_showing(key text, who text, lease bigint, whose bigint, at_place bigint, shown text)
+    RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    answer CONSTANT bigint[] := {t}_acquire(key, who, lease, whose, at_place);
+BEGIN
+    -- It has the lock, or a place in line.
+    IF answer[1] IS NOT NULL OR (answer[2] IS NOT NULL AND whose IS NOT NULL) THEN
+        INSERT INTO {t}_value VALUES (who, key, shown, answer[3])
+            ON CONFLICT (owner, name) DO UPDATE SET at_us = EXCLUDED.at_us;
+    END IF;
+    RETURN answer;
+END $$;
+
 -- Takes those of these locks that are free and that nobody waits for, and answers who has one now, with its token. What another
 -- is at is left out, so that two of these calls never wait for each other.
 CREATE OR REPLACE FUNCTION {t}_acquire_free(keys text[], whos text[], leases bigint[])
@@ -273,6 +303,69 @@ BEGIN
         COMMIT;
     END IF;
     PERFORM {t}_tell(told);
+END $$;
+
+-- The same for an owner that shows something. What a kept hold shows stays with it.
+CREATE OR REPLACE PROCEDURE {t}_release_showing(key text, who text, give_up boolean, alone boolean, INOUT in_time boolean)
+    LANGUAGE plpgsql AS $$
+DECLARE
+    l {t}_lock;
+BEGIN
+    SELECT * INTO l FROM {t}_lock WHERE name = key FOR NO KEY UPDATE;
+    IF l.owner IS DISTINCT FROM 'kept#' || who THEN
+        DELETE FROM {t}_value WHERE owner = {t}_first(who) AND name = key;
+    END IF;
+    CALL {t}_release(key, who, give_up, alone, in_time);
+END $$;
+
+-- Shows something else with the lock. Answers whether this owner holds it.
+CREATE OR REPLACE FUNCTION {t}_proclaim(key text, who text, shown text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    now_us bigint;
+    l {t}_lock;
+BEGIN
+    SELECT * INTO l FROM {t}_lock WHERE name = key FOR NO KEY UPDATE;
+    now_us := {t}_now();
+    IF l.owner IS DISTINCT FROM who OR l.expires_us <= now_us THEN
+        RETURN false;
+    END IF;
+    INSERT INTO {t}_value VALUES (who, key, shown, now_us)
+        ON CONFLICT (owner, name) DO UPDATE SET value = EXCLUDED.value, at_us = EXCLUDED.at_us;
+    RETURN true;
+END $$;
+
+-- Has the hold go on without its owner, for so long from now. Answers whether it does, since now or before.
+--
+-- If a request of the owner's to acquire may still be on its way, the owner leaves a mark in `gone`, as if it had given up:
+-- otherwise that request would enter the line. Waiters know when the lease is over. If the hold ends sooner, the client of the
+-- first in line is told; the others look now and then. As in `release`, this is told after the commit.
+CREATE OR REPLACE PROCEDURE {t}_keep(key text, who text, rest bigint, give_up boolean, alone boolean, INOUT is_kept boolean)
+    LANGUAGE plpgsql AS $$
+DECLARE
+    now_us bigint;
+    told bigint;
+    l {t}_lock;
+BEGIN
+    SELECT * INTO l FROM {t}_lock WHERE name = key FOR NO KEY UPDATE;
+    now_us := {t}_now();
+    is_kept := coalesce(l.owner IN (who, 'kept#' || who) AND l.expires_us > now_us, false);
+    IF is_kept AND give_up THEN
+        INSERT INTO {t}_gone VALUES (who, now_us) ON CONFLICT DO NOTHING;
+    END IF;
+    IF NOT is_kept OR l.owner <> who THEN
+        RETURN;
+    END IF;
+    UPDATE {t}_lock SET owner = 'kept#' || who, lease_us = rest, expires_us = now_us + rest WHERE name = key;
+    IF l.waited_for AND now_us + rest < l.expires_us THEN
+        SELECT client INTO told FROM {t}_waiter WHERE name = key ORDER BY ticket LIMIT 1;
+    END IF;
+    IF told IS NULL THEN
+        RETURN;
+    END IF;
+    IF alone THEN
+        COMMIT;
+    END IF;
+    PERFORM pg_notify('oarlock_' || told, 'ends ' || rest);
 END $$;
 
 -- What a client with waiters does now and then: shows that it lives, serves locks that came free without a release, and

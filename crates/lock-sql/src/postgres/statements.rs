@@ -9,14 +9,14 @@ use crate::server::{Answer, Statement, Table};
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
 
 /// The version of the tables, in `meta`.
-pub(super) const VERSION: i64 = 4;
+pub(super) const VERSION: i64 = 5;
 
 /// How many rows of a table are looked at by one sweep.
 pub(super) const SWEPT_AT_ONCE: u64 = 500;
 
 /// The tables that are swept, the one that counts first: their key, where the sweep goes on as such a key, and what is of
 /// no use any more.
-const SWEPT: [(&str, &str, &str, &str); 4] = [
+const SWEPT: [(&str, &str, &str, &str); 5] = [
     ("lock", "name", "place", "expires_us < {t}_now() - 86400000000 AND token <= 36028797018963967"),
     (
         "waiter",
@@ -26,6 +26,15 @@ const SWEPT: [(&str, &str, &str, &str); 4] = [
     ),
     ("client", "id", "coalesce(nullif(place, ''), '-1')::bigint", "seen_us < {t}_now() - 60000000"),
     ("gone", "owner", "place", "at_us < {t}_now() - 3600000000"),
+    (
+        "value",
+        "owner",
+        "place",
+        "at_us < {t}_now() - 60000000
+            AND NOT EXISTS (SELECT FROM {t}_waiter AS w WHERE w.owner = {t}_value.owner AND w.name = {t}_value.name)
+            AND NOT EXISTS (SELECT FROM {t}_lock AS l
+                WHERE l.name = {t}_value.name AND l.owner IN ({t}_value.owner, 'kept#' || {t}_value.owner))",
+    ),
 ];
 
 /// By the order of the keys, so that no sweep reads more than its share, and without a wait for a row that is in use.
@@ -45,7 +54,7 @@ pub(super) struct Statements {
     /// Answers whether the tables are there, the schema that they are in or will be made in, whether the server is a
     /// standby, and its version.
     pub(super) find: Statement,
-    /// Answers the mode of the tables.
+    /// Answers the mode of the tables, and their version.
     pub(super) mode: Statement,
     /// Answers the tables' version and mode; fails if they have another shape.
     pub(super) probe: Statement,
@@ -53,11 +62,19 @@ pub(super) struct Statements {
     pub(super) acquire: Statement,
     /// $1 keys, $2 owners, $3 leases: see the function.
     pub(super) acquire_free: Statement,
+    /// The arguments of `acquire`, and $6 what is shown.
+    pub(super) acquire_showing: Statement,
     /// $1 keys, $2 owners. Releases those locks that these owners hold and that nobody waits for; answers whose, and whether
     /// their leases still ran. What another is at is left out, as it is in `acquire_free`.
     pub(super) release_unwaited: Statement,
     /// $1 key, $2 owner, $3 whether the owner gives up, $4 whether this is a transaction of its own: see the procedure.
     pub(super) release: Statement,
+    /// The same for who showed something.
+    pub(super) release_showing: Statement,
+    /// $1 key, $2 owner, $3 for how long, $4 and $5 as those of `release`: see the procedure.
+    pub(super) keep: Statement,
+    /// $1 key, $2 owner, $3 what is shown from now on: see the function.
+    pub(super) proclaim: Statement,
     /// $1 keys, $2 owners, $3 leases. Answers the owners that still held theirs, which are prolonged.
     pub(super) renew: Statement,
     /// $1 client, $2 whether it listens, $3 keys, $4 owners: see the function.
@@ -73,13 +90,18 @@ pub(super) struct Statements {
     pub(super) raise: Statement,
     /// $1 how long ago the last time has to be. Looks at the next rows of a table, deletes those of no use any more, and
     /// answers how many these were; no row: it was not so long ago, or another one is at it.
-    pub(super) sweep: [Statement; 4],
+    pub(super) sweep: [Statement; 5],
     /// Answers the settings that void a promise.
     pub(super) doctor: Statement,
 }
 
+/// What the holder of the lock `l` shows.
+const VALUE: &str =
+    "(SELECT v.value FROM {t}_value AS v WHERE v.owner = {t}_first(l.owner) AND v.name = l.name) AS value";
+
 /// What is answered of a lock: its key, its holder, and its waiters.
 const STATUS: &str = "SELECT n.name, l.owner, l.token, {t}_now() - l.since_us AS held_us, l.expires_us - {t}_now() AS left_us,
+    SHOWN,
     ARRAY(SELECT w.owner FROM {t}_waiter AS w WHERE w.name = n.name AND {t}_lives(w.client, {t}_now()) ORDER BY w.ticket)
         AS waiters
     FROM (FROM_NAMES) AS n
@@ -88,7 +110,7 @@ const STATUS: &str = "SELECT n.name, l.owner, l.token, {t}_now() - l.since_us AS
 impl Statements {
     pub(super) fn new(table: &Table) -> Self {
         let fill = |text: &str| Statement::from(table.fill(text));
-        let status = |names: &str| STATUS.replace("FROM_NAMES", names);
+        let status = |names: &str| STATUS.replace("SHOWN", VALUE).replace("FROM_NAMES", names);
         Self {
             find: fill(
                 "SELECT to_regclass('{t}_meta') IS NOT NULL AS made, pg_is_in_recovery() AS standby,
@@ -96,7 +118,10 @@ impl Statements {
                     coalesce((SELECT relnamespace::regnamespace FROM pg_class WHERE oid = to_regclass('{t}_meta')),
                         to_regnamespace(quote_ident(current_schema())))::text AS schema",
             ),
-            mode: fill("SELECT (SELECT place FROM {t}_meta WHERE key = 'mode') AS mode"),
+            mode: fill(
+                "SELECT (SELECT place FROM {t}_meta WHERE key = 'mode') AS mode,
+                    (SELECT value FROM {t}_meta WHERE key = 'version') AS version",
+            ),
             probe: fill(
                 "SELECT (SELECT value FROM {t}_meta WHERE key = 'version') AS version,
                     (SELECT place FROM {t}_meta WHERE key = 'mode') AS mode,
@@ -105,10 +130,12 @@ impl Statements {
                         FROM {t}_lock LIMIT 1) AS l),
                     (SELECT count(*) FROM (SELECT name, ticket, owner, lease_us, client, place FROM {t}_waiter LIMIT 1) AS w),
                     (SELECT count(*) FROM (SELECT id, seen_us, listens FROM {t}_client LIMIT 1) AS c),
-                    (SELECT count(*) FROM (SELECT owner, at_us FROM {t}_gone LIMIT 1) AS g)",
+                    (SELECT count(*) FROM (SELECT owner, at_us FROM {t}_gone LIMIT 1) AS g),
+                    (SELECT count(*) FROM (SELECT owner, name, value, at_us FROM {t}_value LIMIT 1) AS v)",
             ),
             acquire: fill("SELECT {t}_acquire($1, $2, $3, $4, $5)"),
             acquire_free: fill("SELECT who, given FROM {t}_acquire_free($1, $2, $3)"),
+            acquire_showing: fill("SELECT {t}_acquire_showing($1, $2, $3, $4, $5, $6)"),
             release_unwaited: fill(
                 "WITH own AS MATERIALIZED (SELECT name FROM {t}_lock WHERE name = ANY ($1) AND NOT waited_for
                     FOR NO KEY UPDATE SKIP LOCKED)
@@ -117,6 +144,9 @@ impl Statements {
                 RETURNING j.owner AS who, l.expires_us > {t}_now() AS in_time",
             ),
             release: fill("CALL {t}_release($1, $2, $3, $4, NULL)"),
+            release_showing: fill("CALL {t}_release_showing($1, $2, $3, $4, NULL)"),
+            keep: fill("CALL {t}_keep($1, $2, $3, $4, $5, NULL)"),
+            proclaim: fill("SELECT {t}_proclaim($1, $2, $3)"),
             renew: fill(
                 "UPDATE {t}_lock AS l SET lease_us = j.lease, expires_us = {t}_now() + j.lease
                 FROM unnest($1::text[], $2::text[], $3::bigint[]) AS j(name, owner, lease)
@@ -124,10 +154,10 @@ impl Statements {
             ),
             look: fill("SELECT holder, given, from_us, left_us, in_line, now_us FROM {t}_look($1, $2, $3, $4)"),
             inspect: fill(&status("SELECT $1 COLLATE \"C\" AS name")),
-            holder: fill(
-                "SELECT owner, token, {t}_now() - since_us AS held_us, expires_us - {t}_now() AS left_us
-                FROM {t}_lock WHERE name = $1 AND owner IS NOT NULL AND expires_us > {t}_now()",
-            ),
+            holder: fill(&format!(
+                "SELECT owner, token, {{t}}_now() - since_us AS held_us, expires_us - {{t}}_now() AS left_us, {VALUE}
+                FROM {{t}}_lock AS l WHERE name = $1 AND owner IS NOT NULL AND expires_us > {{t}}_now()",
+            )),
             list: fill(&format!(
                 "{} ORDER BY n.name LIMIT $4",
                 status(

@@ -1,6 +1,8 @@
 //! Who holds locks, who waits for them, which there are, and how a hold is ended.
 
-use lock_core::{Error, ErrorKind, Holder, ListQuery, LockName, LockStatus, OwnerId, Page, Result, Unlocked};
+use lock_core::{
+    Error, ErrorKind, Holder, ListQuery, LockName, LockStatus, LockValue, OwnerId, Page, Result, Unlocked,
+};
 use sqlx::postgres::PgRow;
 
 use super::statements::the_row;
@@ -31,12 +33,18 @@ impl PostgresLock {
     pub(super) async fn end_hold(&self, name: &LockName) -> Result<Option<Holder>> {
         // By owner, so that whoever is named in the answer is the one who lost it, and not the next.
         while let Some(holder) = self.holder_of(name).await? {
-            if self.release(name, &holder.owner, false).await? == Some(Unlocked::Released) {
+            let (owner, shows) = (in_the_store(&holder), holder.value.is_some());
+            if self.release(name, &owner, false, shows).await? == Some(Unlocked::Released) {
                 return Ok(Some(holder));
             }
         }
         Ok(None)
     }
+}
+
+/// The owner of its row: whose hold is kept is no owner any more.
+pub(super) fn in_the_store(holder: &Holder) -> OwnerId {
+    if holder.kept { holder.owner.kept() } else { holder.owner.clone() }
 }
 
 /// Some locks, of which one more than asked for was fetched if there are more.
@@ -46,9 +54,11 @@ pub(super) fn page(query: &ListQuery, rows: &[PgRow], prefix: &Prefix, server: &
     Ok(Page::new(locks, next))
 }
 
-/// Who holds a lock.
+/// Who holds a lock, and what it shows.
 pub(super) fn held(row: &PgRow) -> Result<Holder> {
-    holder(row.read("owner")?, row.read("held_us")?, row.read("left_us")?, row.read("token")?)
+    let value = row.read::<Option<&str>, _>("value")?;
+    let holder = holder(row.read("owner")?, row.read("held_us")?, row.read("left_us")?, row.read("token")?)?;
+    Ok(holder.with_value(value.and_then(|value| LockValue::from_store(value.as_bytes()))))
 }
 
 /// Who holds a lock and who waits for it.

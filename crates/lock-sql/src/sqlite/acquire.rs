@@ -12,7 +12,16 @@ use crate::keys::{duration, micros};
 const END_OF_LINE: i64 = i64::MAX;
 
 impl SqliteLock {
-    pub(super) async fn take(&self, claim: &Claim) -> Result<Option<Grant>> {
+    /// Takes the lock now, or leaves nothing behind.
+    pub(super) async fn take_or_leave(&self, claim: &Claim) -> Result<Option<Grant>> {
+        let taken = self.take(claim).await;
+        if claim.value.is_some() && matches!(taken, Ok(None)) {
+            self.hide(&claim.name, &claim.owner).await;
+        }
+        taken
+    }
+
+    async fn take(&self, claim: &Claim) -> Result<Option<Grant>> {
         match self.grant(claim, END_OF_LINE).await {
             Err(Failure::Replaced) => self.grant(claim, END_OF_LINE).await,
             answer => answer,
@@ -35,6 +44,7 @@ impl SqliteLock {
     /// Takes the lock, if it is free and nobody with an earlier ticket waits for it.
     pub(super) async fn grant(&self, claim: &Claim, ticket: i64) -> Result<Option<Grant>, Failure> {
         self.sweep_if_due();
+        self.show(claim).await?;
         let key = self.key(&claim.name);
         let lease_us = micros(claim.lease);
         let ask = Ask {
@@ -46,7 +56,10 @@ impl SqliteLock {
             makes: true,
             ..Ask::default()
         };
-        let answer = self.store.run(ask).await?;
+        let answer = match self.store.run(ask).await {
+            Err(failure) if claim.value.is_some() => return Err(failure.with_a_ticket()),
+            answer => answer?,
+        };
         let Some(row) = answer.rows.first() else { return Ok(None) };
         let token = StoreToken::new(row.get::<i64, _>("token") as u64)?;
         Ok(Some(Grant::new(token, answer.sent + duration(lease_us))))

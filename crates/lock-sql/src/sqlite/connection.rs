@@ -15,7 +15,7 @@ use sqlx::{ConnectOptions, Connection as _, SqliteConnection};
 use tokio::time::{Instant, sleep};
 
 use super::error::{Code, of_opening};
-use super::statements::{IS_MADE, PROBE, SCHEMA, USE_WAL, VERSION};
+use super::statements::{IS_MADE, PROBE, SCHEMA, USE_WAL, VALUES, VERSION};
 
 /// How long to wait before trying again what SQLite does not wait for by itself.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -170,7 +170,7 @@ async fn connect(path: &Path, busy: Duration, makes: bool) -> Result<SqliteConne
         .page_size(2048)
         .pragma("wal_autocheckpoint", "0")
         // A crash of the host may take the last commits, but it takes every holder too, and tokens also follow the
-        // clock.
+        // clock. What has no holder is made to last by itself: see `Store::make_last`.
         .synchronous(SqliteSynchronous::Normal)
         // Dropped requests must not make the next one wait for room.
         .command_buffer_size(1024)
@@ -200,6 +200,8 @@ async fn make_tables(connection: &mut SqliteConnection, path: &Path) -> Result<(
     if !is_made(connection, path).await? {
         sqlx::raw_sql(SCHEMA).execute(&mut *connection).await.map_err(wrong)?;
     }
+    // Where it is there, this only looks.
+    sqlx::raw_sql(VALUES).execute(&mut *connection).await.map_err(wrong)?;
     let (version, floor): (Option<i64>, Option<i64>) =
         sqlx::query_as(PROBE).fetch_one(&mut *connection).await.map_err(wrong)?;
     match (version, floor) {

@@ -6,6 +6,7 @@ mod connection;
 mod doctor;
 mod error;
 mod host_clock;
+mod keep;
 mod options;
 mod release;
 mod renew;
@@ -15,6 +16,7 @@ mod store;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod value;
 mod waiters;
 mod wake;
 
@@ -25,8 +27,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, ListQuery, LockName,
-    LockStatus, Page, Renewal, Result, Scope, StoreToken, Unlocked,
+    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Kept, ListQuery, LockName,
+    LockStatus, LockValue, Page, Proclaimed, Renewal, Result, Scope, StoreToken, Unlocked,
 };
 
 use crate::keys::Prefix;
@@ -43,7 +45,13 @@ use wake::Wake;
 /// it is lost, and noticed as lost at the next renewal.
 ///
 /// The first grant makes the file and its tables. `inspect`, `list`, `evict` and `doctor` never do: where there is no
-/// file, or one without these tables, they are an error of the kind [`ErrorKind::Refused`].
+/// file, or one without these tables, they are an error of the kind [`ErrorKind::Refused`]. (Whoever opens a file of an
+/// earlier release adds the table of values; earlier releases can go on using the file.)
+///
+/// A kept hold is on the disk when `keep` has answered, so it survives the end of every process and a crash of the host.
+/// After a restart of the host it goes on by the wall clock. If that has gone back meanwhile, by more than the hold has
+/// lasted, the hold lasts for its whole time from the start of the host: rather too long than run again what was to run
+/// once.
 ///
 /// The file must be on a local disk. Removing it by hand, with its `-wal` and `-shm`, ends all holds.
 pub struct SqliteLock {
@@ -113,6 +121,8 @@ impl DistributedLock for SqliteLock {
         let mut capabilities = Capabilities::new("sqlite", Scope::Host);
         capabilities.fair = true;
         capabilities.raises_tokens = true;
+        capabilities.keeps = true;
+        capabilities.values = true;
         capabilities.min_lease = Duration::from_millis(10);
         capabilities.answers_within = self.store.busy;
         capabilities
@@ -123,7 +133,7 @@ impl DistributedLock for SqliteLock {
     }
 
     async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
-        self.take(claim).await
+        self.take_or_leave(claim).await
     }
 
     async fn lock(&self, claim: &Claim) -> Result<Grant> {
@@ -136,6 +146,14 @@ impl DistributedLock for SqliteLock {
 
     async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
         self.renew_all(claims).await
+    }
+
+    async fn keep(&self, claim: &Claim, rest: Duration) -> Result<Kept> {
+        self.keep_for(claim, rest).await
+    }
+
+    async fn proclaim(&self, claim: &Claim, value: &LockValue) -> Result<Proclaimed> {
+        self.show_instead(claim, value).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockStatus> {

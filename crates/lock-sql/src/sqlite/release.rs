@@ -9,7 +9,11 @@ use super::store::Failure;
 
 impl SqliteLock {
     pub(super) async fn give_back(&self, claim: &Claim) -> Result<Unlocked> {
-        match self.unlock_or_leave(claim).await {
+        let unlocked = self.unlock_or_leave(claim).await;
+        if claim.value.is_some() && unlocked.is_ok() {
+            self.hide(&claim.name, &claim.owner).await;
+        }
+        match unlocked {
             // The file that is there now has neither a hold nor a ticket of this owner.
             Err(Failure::Replaced | Failure::Unmade(_)) => Ok(Unlocked::NotHeld),
             answer => answer.map_err(|failure| self.as_error(failure)),
@@ -40,7 +44,7 @@ impl SqliteLock {
     }
 
     /// The lock is free already: that a waiter could not be told only means that it notices at its next tick.
-    fn told(&self, told: Result<(), Failure>) -> Result<(), Failure> {
+    pub(super) fn told(&self, told: Result<(), Failure>) -> Result<(), Failure> {
         match told {
             Err(Failure::Error(error)) => {
                 tracing::debug!(%error, "the next in line was not told");

@@ -12,19 +12,30 @@ use super::host_clock::Moment;
 /// The version of the tables below, in `oarlock_meta`.
 pub(super) const VERSION: i64 = 2;
 
-/// Is the row `l` held? One of another boot (the host restarted, or it is another host's file) goes by the wall clock,
-/// but no longer than its lease: more time left than that means that the wall clock went back.
+/// Is the row `l` held? One of another boot (the host restarted, or it is another host's file) goes by the wall clock.
+/// More time left than its lease means that the wall clock went back. Then it has ended, since its owner ended with that
+/// boot; but a kept hold needs no owner, and lasts for its whole time from the start of this boot, if that clock does
+/// not say otherwise by then.
 macro_rules! held {
     () => {
         "(l.owner IS NOT NULL AND CASE WHEN l.boot = ?3 THEN l.expires_us > ?4
-            ELSE l.expires_wall_us > ?5 AND l.expires_wall_us - ?5 <= l.lease_us END)"
+            WHEN l.expires_wall_us - ?5 <= l.lease_us THEN l.expires_wall_us > ?5
+            ELSE substr(l.owner, 1, 5) = 'kept#' AND l.lease_us > ?4 END)"
     };
 }
 
 /// How long the row `l` is still held.
 macro_rules! left {
     () => {
-        "CASE WHEN l.boot = ?3 THEN l.expires_us - ?4 ELSE l.expires_wall_us - ?5 END"
+        "CASE WHEN l.boot = ?3 THEN l.expires_us - ?4
+            WHEN l.expires_wall_us - ?5 <= l.lease_us THEN l.expires_wall_us - ?5 ELSE l.lease_us - ?4 END"
+    };
+}
+
+/// The owner of the row `l`, also after it kept its hold.
+macro_rules! before {
+    () => {
+        "CASE WHEN substr(l.owner, 1, 5) = 'kept#' THEN substr(l.owner, 6) ELSE l.owner END"
     };
 }
 
@@ -68,7 +79,8 @@ macro_rules! first {
 
 /// Makes the tables. A lock's row stays when it is released, so that its token goes on; a row that is deleted, by us or
 /// by hand, leaves its token in `floor`. A grant takes the winner's ticket in the same write. A ticket that nobody has
-/// looked after for a minute goes when the next one is drawn.
+/// looked after for a minute goes when the next one is drawn. An owner that let its hold go on without it has `kept#` before
+/// it from then on, which is nobody's name.
 pub(super) const SCHEMA: &str = "
 BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS oarlock_meta (
@@ -97,6 +109,13 @@ CREATE TRIGGER IF NOT EXISTS oarlock_line AFTER INSERT ON oarlock_waiter BEGIN
 END;
 COMMIT;";
 
+/// Makes the table of values, also in a file that an earlier release made. A row is there before its owner is granted
+/// the lock, and counts only while that owner holds it, or kept it.
+pub(super) const VALUES: &str = "
+CREATE TABLE IF NOT EXISTS oarlock_value (
+    name TEXT NOT NULL, owner TEXT NOT NULL, value TEXT NOT NULL, at_us INTEGER NOT NULL, PRIMARY KEY (name, owner)
+) STRICT, WITHOUT ROWID";
+
 /// Answers whether the tables were made.
 pub(super) const IS_MADE: &str = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'oarlock_meta'";
 
@@ -105,7 +124,8 @@ pub(super) const PROBE: &str = "
 SELECT (SELECT value FROM oarlock_meta WHERE key = 'version' AND place = ''), (SELECT value FROM oarlock_meta WHERE key = 'floor'),
     (SELECT count(*) FROM (SELECT name, owner, lease_us, since_us, expires_us, expires_wall_us, boot, token
         FROM oarlock_lock LIMIT 1)),
-    (SELECT count(*) FROM (SELECT name, ticket, owner, wake, seen_us, boot FROM oarlock_waiter LIMIT 1))";
+    (SELECT count(*) FROM (SELECT name, ticket, owner, wake, seen_us, boot FROM oarlock_waiter LIMIT 1)),
+    (SELECT count(*) FROM (SELECT name, owner, value, at_us FROM oarlock_value LIMIT 1))";
 
 /// Takes the lock for ?2 with the lease ?6, unless it is held or somebody is in line before the ticket ?7. Answers the
 /// token, or nothing, and then nothing was written. The owner that already holds it keeps its token.
@@ -161,9 +181,42 @@ pub(super) const STAY: &str =
 pub(super) const RELEASE: &str = concat!(
     "UPDATE oarlock_lock SET owner = NULL WHERE name = ?1 AND owner = ?2
      RETURNING CASE WHEN boot = ?3 THEN expires_us > ?4
-        ELSE expires_wall_us > ?5 AND expires_wall_us - ?5 <= lease_us END AS in_time, ",
+        WHEN expires_wall_us - ?5 <= lease_us THEN expires_wall_us > ?5
+        ELSE substr(?2, 1, 5) = 'kept#' AND lease_us > ?4 END AS in_time, ",
     first!(),
     " AS wake"
+);
+
+/// Lets the hold of ?2 go on without it for ?6, if its lease still runs. Answers, if so, where to wake the first in line,
+/// for whom the end may now be earlier.
+pub(super) const KEEP: &str = concat!(
+    "UPDATE oarlock_lock SET owner = 'kept#' || ?2, lease_us = ?6, expires_us = ?4 + ?6, expires_wall_us = ?5 + ?6
+     WHERE name = ?1 AND owner = ?2 AND boot = ?3 AND expires_us > ?4
+     RETURNING ",
+    first!(),
+    " AS wake"
+);
+
+/// Writes down, before the owner ?2 tries to take the lock, that it shows ?8 with it, unless that or a later value is
+/// there. No answer.
+pub(super) const SHOW: &str = "
+INSERT INTO oarlock_value (name, owner, value, at_us) VALUES (?1, ?2, ?8, ?5)
+ON CONFLICT (name, owner) DO UPDATE SET at_us = excluded.at_us";
+
+/// Shows ?8 with the lock that ?2 holds. Answers a row if it does hold it, and its lease still runs.
+pub(super) const PROCLAIM: &str = "
+INSERT INTO oarlock_value (name, owner, value, at_us)
+SELECT ?1, ?2, ?8, ?5 FROM oarlock_lock AS l
+    WHERE l.name = ?1 AND l.owner = ?2 AND l.boot = ?3 AND l.expires_us > ?4
+ON CONFLICT (name, owner) DO UPDATE SET value = excluded.value, at_us = excluded.at_us
+RETURNING 1";
+
+/// Deletes the value of ?2, unless it holds the lock, or kept it. No answer.
+pub(super) const HIDE: &str = concat!(
+    "DELETE FROM oarlock_value AS v WHERE v.name = ?1 AND v.owner = ?2
+        AND NOT EXISTS (SELECT 1 FROM oarlock_lock AS l WHERE l.name = ?1 AND v.owner = ",
+    before!(),
+    ")"
 );
 
 /// Gives the ticket of ?2 back. No answer.
@@ -203,7 +256,10 @@ macro_rules! holder {
         concat!(
             "l.owner AS owner, l.token AS token, l.lease_us AS lease_us, ",
             left!(),
-            " AS left_us, CASE WHEN l.boot = ?3 THEN ?4 - l.since_us END AS held_us"
+            " AS left_us, CASE WHEN l.boot = ?3 THEN ?4 - l.since_us END AS held_us,
+                (SELECT v.value FROM oarlock_value AS v WHERE v.name = l.name AND v.owner = ",
+            before!(),
+            ") AS value"
         )
     };
 }
@@ -272,6 +328,17 @@ pub(super) const SWEEP: &str = concat!(
 /// Deletes the tickets for these names that nobody has looked after for a minute. No answer.
 pub(super) const SWEEP_LINE: &str =
     concat!("DELETE FROM oarlock_waiter AS w WHERE ", swept!("w"), " AND (w.boot <> ?3 OR w.seen_us < ?4 - 60000000)");
+
+/// Deletes the values for these names that belong to no hold, and that nobody is about to take the lock with: who dies
+/// leaves them behind. No answer.
+pub(super) const SWEEP_VALUES: &str = concat!(
+    "DELETE FROM oarlock_value AS v WHERE ",
+    swept!("v"),
+    " AND abs(v.at_us - ?5) > 60000000
+        AND NOT EXISTS (SELECT 1 FROM oarlock_lock AS l WHERE l.name = v.name AND v.owner = ",
+    before!(),
+    ")"
+);
 
 /// Notes the sweep. No answer.
 pub(super) const SWEEP_IS_DONE: &str =

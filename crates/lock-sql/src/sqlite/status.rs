@@ -1,6 +1,8 @@
 //! Who holds locks, who waits for them, which there are, and how a hold is ended.
 
-use lock_core::{Error, ErrorKind, Holder, ListQuery, LockName, LockStatus, OwnerId, Page, Result, Unlocked};
+use lock_core::{
+    Error, ErrorKind, Holder, ListQuery, LockName, LockStatus, LockValue, OwnerId, Page, Result, Unlocked,
+};
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
@@ -47,8 +49,14 @@ impl SqliteLock {
     pub(super) async fn end_hold(&self, name: &LockName) -> Result<Option<Holder>> {
         // By owner, so that whoever is named in the answer is the one who lost it, and not the next.
         while let Some(holder) = self.holder_of(name).await? {
-            match self.release(name, &holder.owner).await {
-                Ok(Some(Unlocked::Released)) => return Ok(Some(holder)),
+            let owner = if holder.kept { holder.owner.kept() } else { holder.owner.clone() };
+            match self.release(name, &owner).await {
+                Ok(Some(Unlocked::Released)) => {
+                    if holder.value.is_some() {
+                        self.hide(name, &holder.owner).await;
+                    }
+                    return Ok(Some(holder));
+                }
                 Ok(_) | Err(Failure::Replaced | Failure::Unmade(_)) => {}
                 Err(Failure::Error(error)) => return Err(error),
             }
@@ -73,5 +81,6 @@ fn holder_in(row: &SqliteRow) -> Result<Option<Holder>> {
     let left: i64 = row.get("left_us");
     // Of another boot there is no start to count from: its last renewal is all that is known.
     let held = row.get::<Option<i64>, _>("held_us").unwrap_or(row.get::<i64, _>("lease_us") - left);
-    holder(owner, held, left, row.get("token")).map(Some)
+    let value = row.get::<Option<&str>, _>("value").and_then(|value| LockValue::from_store(value.as_bytes()));
+    Ok(Some(holder(owner, held, left, row.get("token"))?.with_value(value)))
 }

@@ -1,6 +1,8 @@
 //! One connection to the file, through which all statements go one after the other, each in bounded time.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,7 +14,7 @@ use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use tokio::sync::Mutex;
 
 use super::checkpoint::Checkpoints;
-use super::connection::{self, Opened};
+use super::connection::{self, Opened, beside};
 use super::error::{Code, of_statement};
 use super::host_clock::HostClock;
 use super::options::make_folder_of;
@@ -77,7 +79,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// The same for who stands in line, which has to be undone.
+    /// The same for who stands in line, or has written its value down, which has to be undone.
     pub(super) fn with_a_ticket(self) -> Self {
         match self {
             Self::Error(error) => Self::Error(error.after_something_was_done()),
@@ -244,6 +246,20 @@ impl Store {
         )
     }
 
+    /// Waits until the disk has what was committed so far. Other commits do not wait for that.
+    pub(super) async fn make_last(&self) -> Result<()> {
+        let path = self.path.clone();
+        let syncing = tokio::task::spawn_blocking(move || sync(&path));
+        match tokio::time::timeout(self.limit(), syncing).await {
+            Ok(Ok(Ok(()))) => Ok(()),
+            Ok(Ok(Err(error))) => {
+                let message = format!("the file {} could not be written; check the disk", self.path.display());
+                Err(Error::new(ErrorKind::Unknown, message).with_source(error))
+            }
+            Ok(Err(_)) | Err(_) => Err(self.too_slow(true)),
+        }
+    }
+
     /// Closes the connection for good.
     pub(super) async fn close(&self) -> Result<()> {
         let closing = async {
@@ -254,6 +270,19 @@ impl Store {
         };
         tokio::time::timeout(self.limit(), closing).await.map_err(|_| self.too_slow(false))
     }
+}
+
+/// What was committed is in the log, or a checkpoint has moved it into the file, which waits for the disk by itself. The
+/// file is not opened: to close it would end SQLite's locks on it in this process.
+fn sync(path: &Path) -> io::Result<()> {
+    match File::open(beside(path, "-wal")) {
+        Ok(log) => log.sync_data()?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    // Both may be new. Not every folder can be opened, and not every file system knows this.
+    let _ = File::open(path.parent().unwrap_or(path)).and_then(|folder| folder.sync_all());
+    Ok(())
 }
 
 /// Most statements answer with one row at most. Of these, sqlx sends the row after it has reset the statement, and so

@@ -8,7 +8,7 @@ use lock_core::Result;
 use sqlx::Row;
 
 use super::SqliteLock;
-use super::statements::{Ask, SWEEP, SWEEP_IS_DONE, SWEEP_IS_DUE, SWEEP_LINE};
+use super::statements::{Ask, SWEEP, SWEEP_IS_DONE, SWEEP_IS_DUE, SWEEP_LINE, SWEEP_VALUES};
 use super::store::{Failure, Store};
 use crate::keys::micros;
 use crate::sweep::Swept;
@@ -38,7 +38,7 @@ async fn batch(store: Arc<Store>, apart: Duration) -> Result<Option<Swept>> {
     let Some(due) = due.first() else { return Ok(None) };
     let range = Ask { key: due.get("place"), text: due.get("last"), ..Ask::default() };
     let deleted = run(Ask { statement: SWEEP, many: true, ..range }).await?.len() as u64;
-    for statement in [SWEEP_LINE, SWEEP_IS_DONE] {
+    for statement in [SWEEP_LINE, SWEEP_VALUES, SWEEP_IS_DONE] {
         run(Ask { statement, ..range }).await?;
     }
     Ok(Some(Swept { looked_at: SWEPT_AT_ONCE, deleted }))

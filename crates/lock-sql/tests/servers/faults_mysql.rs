@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{BOUND, LONG, claim, granted, in_background, lasting, renewed, soon, until};
-use lock_core::{Config, DistributedLock, ErrorKind, ListQuery, LockName, Registry, Renewal, Unlocked};
+use lock_core::{Config, DistributedLock, ErrorKind, ListQuery, LockName, LockValue, Registry, Renewal, Unlocked};
 use lock_sql::{MySqlFactory, MySqlLock, ServerOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, Row};
 use test_servers::{MariaDbServer, Proxy};
@@ -38,6 +38,13 @@ async fn the_servers_disk_is_left_alone() {
     for renewed in lock.renew(&[claim("x", "holder"), claim("y", "none")]).await {
         renewed.unwrap();
     }
+    let mut shows = claim("z", "shows");
+    shows.value = Some(LockValue::new("x".repeat(4096)).unwrap());
+    lock.try_lock(&shows).await.unwrap().unwrap();
+    lock.proclaim(&shows, &LockValue::new("y".repeat(4096)).unwrap()).await.unwrap();
+    assert_eq!(lock.list(&ListQuery::default()).await.unwrap().locks.len(), 3);
+    lock.keep(&shows, LONG).await.unwrap();
+    assert!(lock.holder(&shows.name).await.unwrap().is_some_and(|holder| holder.kept));
     lock.doctor().await.unwrap();
     lock.unlock(&waits).await.unwrap();
     lock.evict(&LockName::new("x").unwrap()).await.unwrap().unwrap();

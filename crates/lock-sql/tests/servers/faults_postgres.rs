@@ -6,7 +6,9 @@ use std::time::Duration;
 use crate::common::{
     BOUND, LET_COMMIT, LONG, claim, granted, have_commits_hang, in_background, in_line, lasting, until,
 };
-use lock_core::{Claim, Config, DistributedLock, ErrorKind, Grant, LockName, Registry, Renewal, Result, Unlocked};
+use lock_core::{
+    Claim, Config, DistributedLock, ErrorKind, Grant, LockName, OnceRun, Registry, Renewal, Result, Unlocked,
+};
 use lock_sql::{PostgresFactory, PostgresLock, ServerOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use test_servers::{PostgresServer, Proxy};
@@ -291,6 +293,11 @@ async fn rights_and_shapes() {
     guard.unlock().await.unwrap();
     waiting.await.unwrap().unwrap().unlock().await.unwrap();
     assert!(one.doctor().await.unwrap().iter().any(|finding| finding.setting == "fsync=off"));
+    let leads = one.election("leader").campaign("first").await.unwrap();
+    leads.proclaim("second").await.unwrap();
+    leads.resign().await.unwrap();
+    assert_eq!(one.once("job").at_least(LONG).run(async |_| 7).await.unwrap(), OnceRun::Ran(7));
+    one.evict("job").await.unwrap().unwrap();
 
     let error = connect(&url.replace("hunter2", "hunter3")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
@@ -299,7 +306,7 @@ async fn rights_and_shapes() {
     for (spoil, said) in [
         ("UPDATE locks.own_meta SET value = 1 WHERE key = 'version'", "version 1"),
         (
-            "UPDATE locks.own_meta SET value = 4 WHERE key = 'version'; ALTER TABLE locks.own_lock RENAME lease_us TO l",
+            "UPDATE locks.own_meta SET value = 5 WHERE key = 'version'; ALTER TABLE locks.own_lock RENAME lease_us TO l",
             "shape",
         ),
     ] {

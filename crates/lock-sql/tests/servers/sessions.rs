@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::common::{BOUND, LONG, claim, granted, in_background, in_line, lasting, renewed, soon, until};
-use lock_core::{Config, DistributedLock, ErrorKind, LockName, Registry, Renewal, StoreToken, Unlocked};
+use lock_core::{Config, DistributedLock, ErrorKind, LockName, OnceRun, Registry, Renewal, StoreToken, Unlocked};
 use lock_sql::{MySqlFactory, PostgresFactory, PostgresLock, PostgresSessionLock, ServerOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use test_servers::{PgBouncer, PostgresServer, Proxy};
@@ -262,6 +262,11 @@ async fn rights() {
     guard.unlock().await.unwrap();
     waiting.await.unwrap().unwrap().unlock().await.unwrap();
     one.doctor().await.unwrap();
+    let leads = one.election("leader").campaign("first").await.unwrap();
+    leads.proclaim("second").await.unwrap();
+    leads.resign().await.unwrap();
+    assert_eq!(one.once("job").at_least(LONG).run(async |_| 7).await.unwrap(), OnceRun::Ran(7));
+    one.evict("job").await.unwrap().unwrap();
 }
 
 /// 181. What is held by sessions and by rows in one database are different locks, and so are those of different tables.

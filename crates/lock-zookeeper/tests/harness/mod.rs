@@ -40,7 +40,7 @@ impl Harness for ZookeeperHarness {
 
     fn declared(&self) -> &'static [(&'static str, &'static str)] {
         const SERVERS: &str = "its servers die one at a time, in tests/servers/restart.rs";
-        const DECLARED: [(&str, &str); 3] = [
+        const DECLARED: [(&str, &str); 4] = [
             ("token_range", "tokens count each change of the ensemble: ten below the highest are too few for it"),
             ("restarted_while_held", SERVERS),
             ("kept_hold_survives_a_restart", SERVERS),

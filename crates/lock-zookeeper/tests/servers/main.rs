@@ -5,6 +5,7 @@ mod events;
 mod faults;
 mod hostile;
 mod interop;
+mod kept;
 mod lagging;
 mod line;
 #[path = "../raw/mod.rs"]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Config, Locks, Registry};
+use lock_core::{Config, Locks, OnceRun, Registry};
 use lock_zookeeper::ZookeeperFactory;
 use test_servers::ZookeeperServers;
 
@@ -18,8 +18,8 @@ async fn connect(url: &str) -> Locks {
     registry.connect(Config::from_url(&format!("{url}?lease={LONG}")).unwrap()).await.unwrap()
 }
 
-/// 13, 20. Each server is killed and started again in turn, or the only one is: the hold is what it was, who waits is
-/// served, and tokens rise.
+/// 13, 20, 186. Each server is killed and started again in turn, or the only one is: the hold is what it was, and what is
+/// kept stays so, who waits is served, and tokens rise.
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_are_restarted() {
     for count in [1, 3] {
@@ -27,6 +27,8 @@ async fn servers_are_restarted() {
         let (locks, other) = (connect(&servers.url()).await, connect(&servers.url()).await);
         let guard = locks.mutex("x").lock().await.unwrap();
         let before = guard.fencing_token();
+        let job = locks.once("kept").at_least(Duration::from_secs(300));
+        assert_eq!(job.run(async |_| ()).await.unwrap(), OnceRun::Ran(()));
         let waiting = tokio::spawn(async move {
             // Whoever asks while no server serves is told so, and asks again.
             loop {
@@ -53,5 +55,7 @@ async fn servers_are_restarted() {
         tokio::time::timeout(BOUND, released).await.unwrap();
         let (after, _) = tokio::time::timeout(BOUND, waiting).await.unwrap().unwrap();
         assert!(after > before, "{after:?} after {before:?}");
+        let OnceRun::Skipped(skipped) = job.run(async |_| ()).await.unwrap() else { panic!("it ran again") };
+        assert!(skipped.done);
     }
 }

@@ -120,17 +120,20 @@ impl PostgresSessionLock {
     ) -> Result<Taken, Failed> {
         let (name, owner) = (literal(&self.prefix.key(&claim.name)), literal(claim.owner.as_str()));
         let lease_us = micros(claim.lease);
+        let (take, shown) = match &claim.value {
+            Some(value) => (&self.statements.take_showing, format!(", {}", literal(value.as_str()))),
+            None => (&self.statements.take, String::new()),
+        };
         let Identity { pid, began_us } = session.identity;
         let (mut how, patience) = (i32::from(waits), if claim.fair { 0 } else { PATIENCE });
         let mut seen = false;
         loop {
             let set = self.set_idle(session, claim.lease);
-            let text =
-                format!("{set}{}{name}, {owner}, {lease_us}, {began_us}, {how}, {patience})", self.statements.take);
+            let text = format!("{set}{take}{name}, {owner}, {lease_us}, {began_us}, {how}, {patience}{shown})");
             let sent = began.take().unwrap_or_else(|| self.server.clock.now());
             let rows = match how {
-                1 => self.wait(session, text, claim, &mut seen).await?,
-                _ => self.ask(session, &self.statements.take, text).await?,
+                1 => self.wait(session, (take, text), claim, &mut seen).await?,
+                _ => self.ask(session, take, text).await?,
             };
             let heard = self.server.clock.now();
             session.idle_ms = idle_ms(claim.lease);
@@ -175,12 +178,12 @@ impl PostgresSessionLock {
     async fn wait(
         &self,
         session: &mut Session,
-        text: String,
+        (take, text): (&Statement, String),
         claim: &Claim,
         seen: &mut bool,
     ) -> Result<Vec<PgRow>, Failed> {
         let (identity, server) = (session.identity, &self.server.shown);
-        let mut asking = pin!(session.ask(&self.statements.take, text));
+        let mut asking = pin!(session.ask(take, text));
         let (mut pause, mut silent, mut failures) = (MOMENT, false, Failures::default());
         loop {
             if let Ok(answer) = timeout(pause, &mut asking).await {

@@ -90,12 +90,12 @@ impl PostgresSessionLock {
             lock.server.script(&options.postgres_session_schema()).await?;
         }
         let (shown, table) = (&lock.server.shown, &options.reached.table);
-        // First, for those of the other mode have another shape.
+        // First, for those of the other mode have another shape, and so do those of another version.
         let mode = super::super::statements::Statements::new(table).mode;
         let probed = lock.server.run(&mode, arguments!(), Again::Yes).await?;
         fit_mode(the_row(&probed)?.read("mode")?, Mode::Session, shown, table)?;
-        let probed = lock.server.run(&lock.statements.probe, arguments!(), Again::Yes).await?;
         fit(the_row(&probed)?.read("version")?, VERSION, shown, table)?;
+        lock.server.run(&lock.statements.probe, arguments!(), Again::Yes).await?;
         lock.raise(None).await?;
         lock.sweep_if_due();
         warn_of(&lock.findings().await.unwrap_or_default(), &lock.server.shown);

@@ -24,6 +24,8 @@
 //!   notes' table, that is then empty.
 //! - **A hold outlives its session.** If that breaks, or its runtime ends, the note is renewed, and freed, over other
 //!   connections; whoever is next looks ten times a second.
+//! - **A hold that is kept** is a note without a session. The note is changed before the advisory lock is let go. So whoever
+//!   has that lock next finds a hold that lasts, and looks ten times a second.
 //!
 //! Not promised: exclusion over a crash or a fail-over of the server. It forgets the notes, and ends all sessions: who held
 //! is told at the next renewal.
@@ -32,6 +34,7 @@ mod acquire;
 mod connection;
 mod doctor;
 mod factory;
+mod keep;
 mod release;
 mod renew;
 mod sessions;
@@ -45,8 +48,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, ListQuery, LockName,
-    LockStatus, Page, Renewal, Result, Scope, StoreToken, Unlocked,
+    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Kept, ListQuery, LockName,
+    LockStatus, LockValue, Page, Proclaimed, Renewal, Result, Scope, StoreToken, Unlocked,
 };
 use sqlx::postgres::PgConnectOptions;
 
@@ -131,6 +134,8 @@ impl DistributedLock for PostgresSessionLock {
         let mut capabilities = Capabilities::new("postgres", Scope::Network);
         capabilities.fair = true;
         capabilities.raises_tokens = true;
+        capabilities.keeps = true;
+        capabilities.values = true;
         capabilities.min_lease = Duration::from_millis(100);
         capabilities.answers_within = self.server.timeout;
         capabilities
@@ -155,6 +160,14 @@ impl DistributedLock for PostgresSessionLock {
 
     async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
         self.renew_all(claims).await
+    }
+
+    async fn keep(&self, claim: &Claim, rest: Duration) -> Result<Kept> {
+        self.keep_on(claim, rest).await
+    }
+
+    async fn proclaim(&self, claim: &Claim, value: &LockValue) -> Result<Proclaimed> {
+        self.show(claim, value).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockStatus> {

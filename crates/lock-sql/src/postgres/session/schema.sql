@@ -1,4 +1,4 @@
--- The tables and functions of Oarlock's locks by sessions (mode=session), version 4, for PostgreSQL 14 or later. All times
+-- The tables and functions of Oarlock's locks by sessions (mode=session), version 5, for PostgreSQL 14 or later. All times
 -- are microseconds since 1970 by the database's clock. Whoever uses the locks needs SELECT, INSERT, UPDATE and DELETE on
 -- the tables, and USAGE and SELECT on the sequence.
 --
@@ -6,6 +6,9 @@
 -- writes the note of its hold, unless the note says that another's still lasts: the session of that one ended, or lost its
 -- connection, before its lease did. So a lock is another's only after a release, or after the lease; and while a session
 -- lives and holds the advisory lock, not even then.
+--
+-- A hold that goes on without its owner is such a note, with no session and with the owner `kept#` and the text of who had it: to
+-- all others that is another owner, whom nobody is.
 --
 -- The notes are not logged: no write of theirs waits for the disk, and a crash of the server empties the table, when it
 -- ends all sessions too.
@@ -20,7 +23,8 @@ SELECT pg_advisory_xact_lock(hashtextextended('{t}', 1));
 CREATE TABLE IF NOT EXISTS {t}_meta (key text PRIMARY KEY, value bigint NOT NULL, place text NOT NULL DEFAULT '');
 -- Tables without a mode are those of rows.
 INSERT INTO {t}_meta SELECT 'mode', 0, 'session' WHERE NOT EXISTS (SELECT FROM {t}_meta) ON CONFLICT DO NOTHING;
-INSERT INTO {t}_meta VALUES ('version', 4), ('base', 0), ('hold', 0), ('wait', 0) ON CONFLICT DO NOTHING;
+INSERT INTO {t}_meta VALUES ('version', 5), ('base', 0), ('hold', 0), ('wait', 0), ('value', 0)
+    ON CONFLICT DO NOTHING;
 
 CREATE SEQUENCE IF NOT EXISTS {t}_token;
 
@@ -37,8 +41,19 @@ CREATE UNLOGGED TABLE IF NOT EXISTS {t}_wait (
     pid integer PRIMARY KEY, key bigint NOT NULL, name text COLLATE "C" NOT NULL, owner text NOT NULL
 ) WITH (fillfactor = 50);
 
+-- What owners show with their holds. Whoever writes here has the row of the note. A release deletes the owner's value, and what
+-- is left of others is swept.
+CREATE UNLOGGED TABLE IF NOT EXISTS {t}_value (
+    owner text NOT NULL, name text COLLATE "C" NOT NULL, value text NOT NULL, at_us bigint NOT NULL, PRIMARY KEY (owner, name)
+);
+
 CREATE OR REPLACE FUNCTION {t}_now() RETURNS bigint LANGUAGE sql AS $$
     SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+$$;
+
+-- Whose hold it was before it was kept, if it was.
+CREATE OR REPLACE FUNCTION {t}_first(who text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN left(who, 5) = 'kept#' THEN substr(who, 6) ELSE who END
 $$;
 
 -- The number of a name's advisory lock. Other tables have other numbers, and so do other programs' locks.
@@ -138,6 +153,11 @@ BEGIN
             IF how = 0 THEN
                 PERFORM pg_advisory_unlock(k);
                 left_us := NULL;
+            ELSE
+                -- It has the advisory lock, and waits all the same: let that be seen.
+                INSERT INTO {t}_wait AS w VALUES (pg_backend_pid(), k, its_name, who)
+                    ON CONFLICT (pid) DO UPDATE SET key = EXCLUDED.key, name = EXCLUDED.name, owner = EXCLUDED.owner
+                    WHERE w.owner <> EXCLUDED.owner OR w.key <> EXCLUDED.key;
             END IF;
             RETURN ARRAY[NULL, left_us, pg_backend_pid(), k];
         END IF;
@@ -149,12 +169,65 @@ BEGIN
     RETURN ARRAY[given, now_us - start_us, pg_backend_pid(), k];
 END $$;
 
+-- The same for an owner that shows something. Asked again, it leaves what was proclaimed meanwhile.
+CREATE OR REPLACE FUNCTION {t}_take_showing(its_name text, who text, lease bigint, began bigint, how integer, patience integer,
+    shown text) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    answer CONSTANT bigint[] := {t}_take(its_name, who, lease, began, how, patience);
+    now_us CONSTANT bigint := {t}_now();
+BEGIN
+    IF answer[1] IS NOT NULL THEN
+        INSERT INTO {t}_value VALUES (who, its_name, shown, now_us) ON CONFLICT (owner, name) DO UPDATE SET at_us = now_us;
+    END IF;
+    RETURN answer;
+END $$;
+
+-- Shows something else with the lock. Answers whether this owner holds it.
+CREATE OR REPLACE FUNCTION {t}_show(its_name text, who text, shown text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    now_us bigint;
+    h {t}_hold;
+BEGIN
+    SELECT * INTO h FROM {t}_hold WHERE key = {t}_key(its_name) FOR NO KEY UPDATE;
+    now_us := {t}_now();
+    IF h.owner IS DISTINCT FROM who OR h.expires_us <= now_us THEN
+        RETURN false;
+    END IF;
+    INSERT INTO {t}_value VALUES (who, its_name, shown, now_us)
+        ON CONFLICT (owner, name) DO UPDATE SET value = EXCLUDED.value, at_us = EXCLUDED.at_us;
+    RETURN true;
+END $$;
+
 -- Gives the lock of this session back. Answers whether it was held until now. The note is free before the next in line is
 -- woken, who else would wait for this to be committed.
 CREATE OR REPLACE PROCEDURE {t}_release(k bigint, who text, INOUT was_held boolean) LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE {t}_hold SET owner = NULL WHERE key = k AND owner = who;
     was_held := FOUND;
+    COMMIT;
+    PERFORM pg_advisory_unlock(k);
+END $$;
+
+-- The same for an owner that shows something.
+CREATE OR REPLACE PROCEDURE {t}_release_showing(k bigint, who text, INOUT was_held boolean) LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM {t}_hold WHERE key = k AND owner = who FOR NO KEY UPDATE;
+    IF FOUND THEN
+        DELETE FROM {t}_value WHERE owner = who AND {t}_key(name) = k;
+    END IF;
+    CALL {t}_release(k, who, was_held);
+END $$;
+
+-- Has the hold of this session go on without it and without its owner, for so long from now. Answers whether it does. The note
+-- says so before the next in line is woken, who looks at it.
+CREATE OR REPLACE PROCEDURE {t}_keep(k bigint, who text, rest bigint, INOUT is_kept boolean) LANGUAGE plpgsql AS $$
+DECLARE
+    now_us CONSTANT bigint := {t}_now();
+BEGIN
+    UPDATE {t}_hold SET owner = 'kept#' || who, pid = 0, began_us = 0, lease_us = rest, expires_us = now_us + rest
+        WHERE key = k AND owner = who;
+    -- Or it does since this was asked before.
+    is_kept := FOUND OR EXISTS (SELECT FROM {t}_hold WHERE key = k AND owner = 'kept#' || who AND expires_us > now_us);
     COMMIT;
     PERFORM pg_advisory_unlock(k);
 END $$;
@@ -189,7 +262,38 @@ BEGIN
         RETURN NULL;
     END IF;
     UPDATE {t}_hold SET owner = NULL WHERE key = k AND owner = who RETURNING expires_us INTO end_us;
+    IF FOUND THEN
+        DELETE FROM {t}_value WHERE owner = {t}_first(who) AND name = its_name;
+    END IF;
     RETURN coalesce(end_us > {t}_now(), false);
+END $$;
+
+-- Has a hold go on as `keep` does, and ends the session that asked for it, or the one that the note names. Answers whether it goes
+-- on; null: the session has not ended yet, and nothing was done.
+CREATE OR REPLACE FUNCTION {t}_keep_alone(its_name text, who text, rest bigint, its_pid integer, began bigint)
+    RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    k CONSTANT bigint := {t}_key(its_name);
+    now_us bigint;
+    h {t}_hold;
+BEGIN
+    -- Whoever has the advisory lock after the session waits for this.
+    SELECT * INTO h FROM {t}_hold WHERE key = k FOR NO KEY UPDATE;
+    now_us := {t}_now();
+    IF its_pid IS NULL AND h.owner = who THEN
+        its_pid := h.pid;
+        began := h.began_us;
+    END IF;
+    IF its_pid IS NOT NULL AND NOT {t}_end(its_pid, began) THEN
+        RETURN NULL;
+    END IF;
+    IF h.owner = who AND h.expires_us > now_us THEN
+        now_us := {t}_now();
+        UPDATE {t}_hold SET owner = 'kept#' || who, pid = 0, began_us = 0, lease_us = rest, expires_us = now_us + rest
+            WHERE key = k;
+        RETURN true;
+    END IF;
+    RETURN coalesce(h.owner = 'kept#' || who AND h.expires_us > now_us, false);
 END $$;
 
 -- Has it be seen for whom this session waits. Answers what the session does; null: it has ended.

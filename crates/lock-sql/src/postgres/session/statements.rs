@@ -10,7 +10,7 @@ pub(crate) const SCHEMA: &str = include_str!("schema.sql");
 pub(super) const OLDEST: i64 = 140_000;
 
 /// The tables that are swept, as those of the rows are: their key, where the sweep goes on, and what is of no use any more.
-const SWEPT: [(&str, &str, &str, &str); 2] = [
+const SWEPT: [(&str, &str, &str, &str); 3] = [
     (
         "hold",
         "key",
@@ -18,32 +18,56 @@ const SWEPT: [(&str, &str, &str, &str); 2] = [
         "expires_us < {t}_now() - 86400000000",
     ),
     ("wait", "pid", "coalesce(nullif(place, ''), '0')::bigint", "{t}_began(pid) IS NULL"),
+    (
+        "value",
+        "owner",
+        "place",
+        "at_us < {t}_now() - 60000000 AND NOT EXISTS (SELECT FROM {t}_hold AS h
+            WHERE h.name = {t}_value.name AND h.owner IN ({t}_value.owner, 'kept#' || {t}_value.owner))",
+    ),
 ];
 
-/// Who waits: those in the line of an advisory lock.
-const WAITING: &str = "SELECT w.name, w.owner, l.waitstart FROM pg_locks AS l
+/// Who waits: those in the line of an advisory lock; and before them who has it, while a note says that the hold is another's.
+const WAITING: &str = "SELECT w.name, w.owner, l.granted, l.waitstart FROM pg_locks AS l
     JOIN {t}_wait AS w ON w.pid = l.pid AND w.key = l.classid::bigint << 32 | l.objid::bigint
-    WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND NOT l.granted
+    WHERE l.locktype = 'advisory' AND l.objsubid = 1
+        AND (NOT l.granted OR EXISTS (SELECT FROM {t}_hold AS h
+            WHERE h.key = w.key AND h.pid <> l.pid AND h.owner IS NOT NULL AND h.expires_us > {t}_now()))
         AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+
+/// What the owner of the note `h` shows.
+const VALUE: &str =
+    "(SELECT v.value FROM {t}_value AS v WHERE v.owner = {t}_first(h.owner) AND v.name = h.name) AS value";
 
 /// What is answered of a lock: its name, its holder, and its waiters.
 const STATUS: &str = "WITH waiting AS MATERIALIZED (WAITING)
     SELECT n.name, h.owner, h.token, {t}_now() - h.since_us AS held_us, h.expires_us - {t}_now() AS left_us,
-    ARRAY(SELECT w.owner FROM waiting AS w WHERE w.name = n.name ORDER BY w.waitstart) AS waiters
+    SHOWN,
+    ARRAY(SELECT w.owner FROM waiting AS w WHERE w.name = n.name ORDER BY w.granted DESC, w.waitstart) AS waiters
     FROM (FROM_NAMES) AS n
     LEFT JOIN {t}_hold AS h ON h.key = {t}_key(n.name) AND h.name = n.name AND h.owner IS NOT NULL AND h.expires_us > {t}_now()";
 
 /// The statements, with the names of the tables.
 #[derive(Debug)]
 pub(super) struct Statements {
-    /// Answers the tables' version; fails if they have another shape.
+    /// Fails if the tables have another shape.
     pub(super) probe: Statement,
     /// Over a session: see the function.
     pub(super) open: Statement,
     /// Over a session: the call of the function, up to its arguments.
     pub(super) take: Statement,
+    /// The same for who shows something.
+    pub(super) take_showing: Statement,
     /// Over a session: the call of the procedure, up to its arguments.
     pub(super) release: Statement,
+    /// The same for who showed something.
+    pub(super) release_showing: Statement,
+    /// Over a session: the call of the procedure, up to its arguments.
+    pub(super) keep: Statement,
+    /// $1 name, $2 owner, $3 for how long, $4 process or null, $5 its beginning: see the function.
+    pub(super) keep_alone: Statement,
+    /// $1 name, $2 owner, $3 what is shown from now on: see the function.
+    pub(super) show: Statement,
     /// Over a session: `{lease}`, `{key}` and `{owner}` are to be filled in. Answers a row if that was held.
     pub(super) renew: Statement,
     /// $1 key's name, $2 owner, $3 lease: the same for a hold whose session has ended.
@@ -61,7 +85,7 @@ pub(super) struct Statements {
     /// $1 the number above which the next token is; null: the clock.
     pub(super) raise: Statement,
     /// $1 how long ago the last time has to be: see the sweep of the rows.
-    pub(super) sweep: [Statement; 2],
+    pub(super) sweep: [Statement; 3],
     /// Answers what voids a promise.
     pub(super) doctor: Statement,
 }
@@ -69,18 +93,24 @@ pub(super) struct Statements {
 impl Statements {
     pub(super) fn new(table: &Table) -> Self {
         let fill = |text: &str| Statement::from(table.fill(text));
-        let status = |names: &str| STATUS.replace("WAITING", WAITING).replace("FROM_NAMES", names);
+        let status =
+            |names: &str| STATUS.replace("WAITING", WAITING).replace("SHOWN", VALUE).replace("FROM_NAMES", names);
         Self {
             probe: fill(
-                "SELECT (SELECT value FROM {t}_meta WHERE key = 'version') AS version,
-                    (SELECT count(*) FROM (SELECT key, name, owner, token, pid, began_us, lease_us, since_us, expires_us
+                "SELECT (SELECT count(*) FROM (SELECT key, name, owner, token, pid, began_us, lease_us, since_us, expires_us
                         FROM {t}_hold LIMIT 1) AS h),
                     (SELECT count(*) FROM (SELECT pid, key, name, owner FROM {t}_wait LIMIT 1) AS w),
+                    (SELECT count(*) FROM (SELECT owner, name, value, at_us FROM {t}_value LIMIT 1) AS v),
                     {t}_counted()",
             ),
             open: fill("SELECT {t}_open()"),
             take: fill("SELECT {t}_take("),
+            take_showing: fill("SELECT {t}_take_showing("),
             release: fill("CALL {t}_release("),
+            release_showing: fill("CALL {t}_release_showing("),
+            keep: fill("CALL {t}_keep("),
+            keep_alone: fill("SELECT {t}_keep_alone($1, $2, $3, $4, $5)"),
+            show: fill("SELECT {t}_show($1, $2, $3)"),
             renew: fill(
                 "UPDATE {t}_hold SET lease_us = {lease}, expires_us = {t}_now() + {lease}
                 WHERE key = {key} AND owner = {owner} RETURNING pid",
@@ -92,10 +122,11 @@ impl Statements {
             undo: fill("SELECT {t}_undo($1, $2, $3, $4)"),
             look: fill("SELECT {t}_look($1, $2, $3, $4)"),
             inspect: fill(&status("SELECT $1 COLLATE \"C\" AS name")),
-            holder: fill(
-                "SELECT owner, token, {t}_now() - since_us AS held_us, expires_us - {t}_now() AS left_us
-                FROM {t}_hold WHERE key = {t}_key($1) AND name = $1 AND owner IS NOT NULL AND expires_us > {t}_now()",
-            ),
+            holder: fill(&format!(
+                "SELECT owner, token, {{t}}_now() - since_us AS held_us, expires_us - {{t}}_now() AS left_us, {VALUE}
+                FROM {{t}}_hold AS h
+                WHERE key = {{t}}_key($1) AND name = $1 AND owner IS NOT NULL AND expires_us > {{t}}_now()",
+            )),
             list: fill(&format!(
                 "{} ORDER BY n.name LIMIT $4",
                 status(

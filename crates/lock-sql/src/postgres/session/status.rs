@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_core::{Claim, Holder, ListQuery, LockName, LockStatus, Page, Result, Unlocked};
 
 use super::super::statements::the_row;
-use super::super::status::{held, page, status};
+use super::super::status::{held, in_the_store, page, status};
 use super::{PostgresSessionLock, arguments};
 use crate::server::Again;
 
@@ -32,7 +32,7 @@ impl PostgresSessionLock {
     pub(super) async fn end_hold(&self, name: &LockName) -> Result<Option<Holder>> {
         // By owner, so that whoever is named in the answer is the one who lost it, and not the next.
         while let Some(holder) = self.holder_of(name).await? {
-            let claim = Claim::new(name.clone(), holder.owner.clone(), Duration::ZERO);
+            let claim = Claim::new(name.clone(), in_the_store(&holder), Duration::ZERO);
             if self.undo(&claim, None, Again::No).await? == Unlocked::Released {
                 return Ok(Some(holder));
             }

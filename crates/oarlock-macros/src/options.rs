@@ -1,0 +1,124 @@
+//! What is written in the parentheses of an attribute.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::parse::{Parse, ParseStream, Parser};
+use syn::punctuated::Punctuated;
+use syn::spanned::Spanned;
+use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Result, Token};
+
+/// `key = value`, each key once.
+pub(crate) struct Options(Vec<(Ident, Expr)>);
+
+struct Pair(Ident, Expr);
+
+impl Parse for Pair {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        let key = input.call(Ident::parse_any)?;
+        if !input.peek(Token![=]) {
+            return Err(Error::new(key.span(), format!("`{key}` needs a value: `{key} = …`")));
+        }
+        input.parse::<Token![=]>()?;
+        Ok(Self(key, input.parse()?))
+    }
+}
+
+impl Options {
+    /// # Errors
+    /// Pointing at a key that is not among the known ones, or is there twice.
+    pub(crate) fn parse(tokens: TokenStream, known: &[&str]) -> Result<Self> {
+        let pairs = Punctuated::<Pair, Token![,]>::parse_terminated.parse2(tokens)?;
+        let mut options: Vec<(Ident, Expr)> = Vec::new();
+        for Pair(key, value) in pairs {
+            if !known.iter().any(|known| key == known) {
+                let all = known.join("`, `");
+                return Err(Error::new(key.span(), format!("no option is called `{key}`; there are `{all}`")));
+            }
+            if options.iter().any(|(before, _)| *before == key) {
+                return Err(Error::new(key.span(), format!("`{key}` is there twice")));
+            }
+            options.push((key, value));
+        }
+        Ok(Self(options))
+    }
+
+    fn get(&self, key: &str) -> Option<&Expr> {
+        self.0.iter().find(|(known, _)| known == key).map(|(_, value)| value)
+    }
+
+    /// What is written there, as it is.
+    pub(crate) fn plain(&self, key: &str) -> Option<TokenStream> {
+        self.get(key).map(|value| quote!(#value))
+    }
+
+    /// A name that the function gives something.
+    pub(crate) fn ident(&self, key: &str) -> Result<Option<Ident>> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let ident = syn::parse2(quote!(#value));
+        ident.map(Some).map_err(|_| Error::new(value.span(), format!("`{key}` is a name, such as `{key} = lease`")))
+    }
+
+    /// A time: a text that says it, or an expression that is one.
+    pub(crate) fn time(&self, key: &str) -> Result<Option<TokenStream>> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match text(value) {
+            None if matches!(value, Expr::Lit(_)) => {
+                Err(Error::new(value.span(), format!("`{key}` is a time: write one such as \"1m 30s\"")))
+            }
+            None => Ok(Some(quote!(#value))),
+            Some(text) => {
+                let time = humantime::parse_duration(&text.value()).map_err(|wrong| {
+                    Error::new(text.span(), format!("no time: {wrong}; write one such as \"1m 30s\""))
+                })?;
+                let (seconds, nanos) = (time.as_secs(), time.subsec_nanos());
+                Ok(Some(quote_spanned!(text.span()=> ::core::time::Duration::new(#seconds, #nanos))))
+            }
+        }
+    }
+
+    /// A text with arguments of the function in braces.
+    pub(crate) fn text(&self, key: &str, arguments: &[Ident], function: &Ident) -> Result<Option<TokenStream>> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let text = text(value).ok_or_else(|| Error::new(value.span(), format!("`{key}` is a text in quotes")))?;
+        for argument in in_braces(text)? {
+            if !arguments.iter().any(|known| *known == argument) {
+                let wrong = format!("`{{{argument}}}` is no argument of `{function}`");
+                return Err(Error::new(text.span(), wrong));
+            }
+        }
+        Ok(Some(quote_spanned!(text.span()=> ::std::format!(#text))))
+    }
+
+    /// The same for one that has to be there.
+    pub(crate) fn required_text(&self, key: &str, arguments: &[Ident], function: &Ident) -> Result<TokenStream> {
+        let missing = || Error::new(Span::call_site(), format!("the `{key}` of the lock is missing: `{key} = \"…\"`"));
+        self.text(key, arguments, function)?.ok_or_else(missing)
+    }
+}
+
+fn text(value: &Expr) -> Option<&LitStr> {
+    match value {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text),
+        _ => None,
+    }
+}
+
+/// What stands in braces, without what follows a colon.
+fn in_braces(text: &LitStr) -> Result<Vec<String>> {
+    let wrong = |why: &str| Error::new(text.span(), why);
+    let value = text.value().replace("{{", "").replace("}}", "");
+    let mut found = Vec::new();
+    let mut rest = value.as_str();
+    while let Some(begin) = rest.find(['{', '}']) {
+        let inside = rest[begin..].strip_prefix('{').ok_or_else(|| wrong("a `}` without a `{`; write `}}` for one"))?;
+        let end = inside.find('}').ok_or_else(|| wrong("a `{` without a `}`; write `{{` for one"))?;
+        let name = inside[..end].split(':').next().unwrap_or_default().trim();
+        if name.is_empty() {
+            return Err(wrong("`{}` names no argument: write its name into the braces"));
+        }
+        found.push(name.to_owned());
+        rest = &inside[end + 1..];
+    }
+    Ok(found)
+}

@@ -1,0 +1,8 @@
+use oarlock::{Locks, Result};
+
+#[oarlock::locked(name = "orders/{order}")]
+async fn ship(locks: &Locks, id: u64) -> Result<()> {
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,4 @@
+#[oarlock::locked(name = "x")]
+struct Ship;
+
+fn main() {}
