@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     fn lock(name: &str, waiters: usize) -> LockStatus {
-        let owner = |label: &str| OwnerId::from_store(&format!("{label}@host:7#00000000-0000-0000-0000-000000000000"));
+        let owner = |label: &str| OwnerId::from_store(&format!("{label}@host:7#00000000-0000"));
         let (held_for, remaining) = (Duration::from_secs(3), Duration::from_secs(27));
         let token = StoreToken::new(9).unwrap();
         let holder = Some(Holder::new(owner("sh"), token, held_for, remaining));
