@@ -192,7 +192,7 @@ impl Shared {
 
     fn enter(&self, claim: &Claim, session: &Arc<Session>) -> Place {
         let (id, line) = (self.keys.id(claim), self.keys.line(&claim.name));
-        self.ledger.enter(&id, &line, &claim.owner, claim.lease, session)
+        self.ledger.enter(&id, &line, claim, session)
     }
 
     /// Asks for a place; `None`: nothing was done, and it is to be asked anew.
@@ -251,7 +251,7 @@ impl Shared {
         let mut next = || rest.next().ok_or_else(nonsense);
         let (base, seat, place) = (next()?, next()?, next()?);
         self.tokens.settle(&self.connection, base, at).await.map_err(in_doubt)?;
-        let is_own = |key: &KeyValue| key.value() == spot.owner.as_str().as_bytes() && key.lease() == session.lease;
+        let is_own = |key: &KeyValue| spot.has(key, session);
         let occupied = place.as_ref().is_some_and(|place| !is_own(place));
         let own = seat.filter(is_own).or(place.filter(is_own));
         Ok(Refused { own, occupied, first: rest.next().flatten() })

@@ -321,7 +321,7 @@ impl Session {
 
 /// Takes a lease of so many seconds: its number, since when it runs at the earliest, and its time. The number is ours, so
 /// that a request that is repeated takes no second one.
-async fn grant(connection: &Connection, seconds: i64) -> Result<(i64, Instant, Duration), Failure> {
+pub(crate) async fn grant(connection: &Connection, seconds: i64) -> Result<(i64, Instant, Duration), Failure> {
     loop {
         let number = rand::random_range(1..i64::MAX);
         let began = connection.clock.now();

@@ -22,13 +22,13 @@ pub(crate) async fn keep_up(shared: Arc<Shared>) {
             continue;
         };
         tokio::time::sleep((shortest / 10).clamp(TICKS.0, TICKS.1)).await;
-        join_all(sessions.iter().map(|session| shared.keep(session))).await;
+        join_all(sessions.iter().map(|session| shared.keep_up(session))).await;
         join_all(shared.ledger.overdue().iter().map(|id| shared.end(id))).await;
     }
 }
 
 impl Shared {
-    async fn keep(&self, session: &Arc<Session>) {
+    async fn keep_up(&self, session: &Arc<Session>) {
         let now = self.connection.clock.now();
         let needed = self.ledger.needs(session);
         if session.is_lost() || !(needed || session.is_used(now)) {

@@ -1,4 +1,6 @@
-use lock_core::SystemClock;
+use std::time::Duration;
+
+use lock_core::{LockName, SystemClock};
 
 use super::*;
 use crate::waiters::Ahead;
@@ -25,7 +27,8 @@ impl Client {
 
     fn enter(&self, owner: &str) -> Place {
         let id = format!("x/{owner}");
-        self.ledger.enter(&id, "x/", &OwnerId::from_store(owner), LEASE, &self.session)
+        let claim = Claim::new(LockName::new("x").unwrap(), OwnerId::from_store(owner), LEASE);
+        self.ledger.enter(&id, "x/", &claim, &self.session)
     }
 
     fn holds(&self, place: &mut Place, own: &Entry) -> bool {

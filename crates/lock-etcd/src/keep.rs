@@ -1,0 +1,185 @@
+//! Holds that go on without their owners, each on a lease of its own.
+//!
+//! A lease of as many seconds as the hold is to last is taken, and then the holder's key is put anew on it, in the same
+//! place in line, if nothing else was done to the key. So whoever stands behind it waits for the end of that key as
+//! before, and the store deletes it with its lease. From then on the owner's requests fail: a release and another `keep`
+//! compare when the key was put, whatever else the owner puts or deletes names the lease of its session, and a renewal
+//! prolongs nothing but that.
+//!
+//! etcd counts in whole seconds, two at least (with its usual time for elections), so a time is rounded up to that. It looks
+//! for leases that are over twice a second, and a new leader counts all leases from their beginning.
+
+use std::time::Duration;
+
+use etcd_client::{Error as EtcdError, PutOptions, Txn, TxnOp};
+use futures_util::future::join_all;
+use lock_core::{Claim, Error, Instant, Kept, Result};
+
+use crate::Shared;
+use crate::connection::Again;
+use crate::error::{Failure, in_doubt, nonsense, not_done};
+use crate::ledger::{Ledger, Own, Stage};
+use crate::requests::{first, found, get_key, revision, unchanged};
+use crate::session::{grant, transact};
+use crate::sessions::whole_seconds;
+use crate::standing::Standing;
+use crate::waiters::Entry;
+
+/// A lease that a hold may go on with.
+struct Rest {
+    lease: i64,
+    /// It lasts until then, at least.
+    until: Instant,
+}
+
+impl Shared {
+    pub(crate) async fn keep(&self, claim: &Claim, rest: Duration) -> Result<Kept> {
+        let id = self.keys.id(claim);
+        let Some((own, entry)) = self.ledger.keeping(&id) else { return self.was_kept(claim).await };
+        let kept = self.keep_on(&id, &own, &entry, rest).await;
+        match &kept {
+            Ok(Kept::Kept) => self.ledger.leaves_its_place(&id, &entry),
+            Ok(_) => self.ledger.remove(&id),
+            Err(error) if error.is_refused() => self.ledger.stays(&id, &own),
+            Err(_) => {}
+        }
+        kept
+    }
+
+    /// Nothing is known here of a hold of this claim.
+    async fn was_kept(&self, claim: &Claim) -> Result<Kept> {
+        let line = self.keys.line(&claim.name);
+        let asking = transact(&self.connection, Again::Yes, Txn::new().and_then([first(&line)]));
+        let found = found(&asking.await.map_err(Error::from)?)?.pop().ok_or_else(nonsense)?;
+        let is_kept = found.iter().any(|first| Standing::is_kept_by(&line, first, &claim.owner));
+        Ok(if is_kept { Kept::Kept } else { Kept::NotHeld })
+    }
+
+    async fn keep_on(&self, id: &str, own: &Own, entry: &Entry, time: Duration) -> Result<Kept> {
+        let seconds = whole_seconds(time);
+        let (lease, since, lasts) = grant(&self.connection, seconds).await.map_err(|error| not_done(error.into()))?;
+        self.ledger.may_rest_on(id, lease);
+        let on = match self.put_on(own, entry, &Rest { lease, until: since + lasts }, time).await {
+            Ok(on) => on,
+            Err(error) => {
+                if error.is_refused() {
+                    self.revoke([lease]).await;
+                    self.ledger.rests_on_none(id, lease);
+                }
+                return Err(error);
+            }
+        };
+        // Nothing hangs on the others, and whatever is on its way that names one of them is void.
+        let others = own.rests.iter().copied().chain([lease]).filter(|other| Some(*other) != on);
+        self.revoke(others).await;
+        if own.unsure {
+            // What may still be on its way would put a key anew.
+            own.session.undo(&self.connection, &own.spot).await.map_err(in_doubt)?;
+        }
+        Ok(if on.is_some() { Kept::Kept } else { Kept::NotHeld })
+    }
+
+    /// The lease that the hold goes on with, if it was held, or is kept already.
+    async fn put_on(&self, own: &Own, entry: &Entry, rest: &Rest, time: Duration) -> Result<Option<i64>> {
+        let (key, spot) = (entry.key.as_str(), &own.spot);
+        let options = PutOptions::new().with_lease(rest.lease);
+        let kept = match spot.shows {
+            None => TxnOp::put(key, spot.owner.kept().as_str(), Some(options)),
+            // The owner is in its name, and it goes on showing what it shows.
+            Some(_) => TxnOp::put(key, "", Some(options.with_ignore_value())),
+        };
+        let mut put = own.put(entry);
+        loop {
+            let txn = unchanged(key, put).and_then([kept.clone()]).or_else([get_key(key)]);
+            let answer = match transact(&self.connection, Again::Yes, txn).await {
+                Ok(answer) => answer,
+                // What filled the store may have been done.
+                Err(Failure::Full(error)) => return Err(in_doubt(error)),
+                Err(failure) => return Err(failure.into()),
+            };
+            if answer.succeeded() {
+                // It counts from when this was done. That was before now.
+                if self.connection.clock.now() + time > rest.until {
+                    self.prolong(rest.lease).await?;
+                }
+                return Ok(Some(rest.lease));
+            }
+            let there = found(&answer)?.pop().ok_or_else(nonsense)?.pop();
+            match there.filter(|there| there.create_revision() == entry.created) {
+                None => {
+                    self.ledger.found_gone(entry, revision(&answer)?);
+                    return Ok(None);
+                }
+                // An earlier answer was lost.
+                Some(there) if Standing::is_kept_by(&spot.line, &there, &spot.owner) => {
+                    if there.lease() == rest.lease || own.rests.contains(&there.lease()) {
+                        self.prolong(there.lease()).await?;
+                    }
+                    return Ok(Some(there.lease()));
+                }
+                // It shows something else since.
+                Some(there) => put = there.mod_revision(),
+            }
+        }
+    }
+
+    /// Has a lease begin anew.
+    async fn prolong(&self, lease: i64) -> Result<()> {
+        let asking = self.connection.ask(Again::Yes, |link| {
+            let mut leases = link.lease.clone();
+            async move {
+                match leases.keep_alive(lease).await {
+                    // It was kept, and is over by now.
+                    Err(EtcdError::LeaseKeepAliveError(_)) | Ok(_) => Ok(()),
+                    Err(error) => Err(error),
+                }
+            }
+        });
+        asking.await.map(drop).map_err(|failure| in_doubt(failure.into()))
+    }
+
+    /// Gives leases back, as well as that can be done at once: else they end by themselves.
+    async fn revoke(&self, leases: impl IntoIterator<Item = i64>) {
+        let revocations = leases.into_iter().map(async |lease| {
+            let revoking = self.connection.ask(Again::Yes, |link| {
+                let mut leases = link.lease.clone();
+                async move { leases.revoke(lease).await }
+            });
+            if let Err(failure) = revoking.await {
+                tracing::debug!(?failure, "a lease that nobody needs was not given back");
+            }
+        });
+        join_all(revocations).await;
+    }
+}
+
+impl Ledger {
+    /// A hold is to go on without its owner: what it was until now, if it is one whose time is not over. From now on
+    /// nobody renews it.
+    fn keeping(&self, id: &str) -> Option<(Own, Entry)> {
+        let now = self.clock.now();
+        let mut state = self.state();
+        let before = state.own.get(id)?.clone();
+        let in_time = before.until.is_none_or(|until| until >= now);
+        let entry = match &before.stage {
+            Stage::Held(entry) if in_time => entry.clone(),
+            Stage::Leaving { held: true, entry } => entry.clone(),
+            _ => return None,
+        };
+        state.becomes(id, Stage::Leaving { held: true, entry: entry.clone() });
+        Some((before, entry))
+    }
+
+    /// From now on this claim may be kept on this lease.
+    fn may_rest_on(&self, id: &str, lease: i64) {
+        if let Some(own) = self.state().own.get_mut(id) {
+            own.rests.push(lease);
+        }
+    }
+
+    fn rests_on_none(&self, id: &str, lease: i64) {
+        if let Some(own) = self.state().own.get_mut(id) {
+            own.rests.retain(|other| *other != lease);
+        }
+    }
+}
