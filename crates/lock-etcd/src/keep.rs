@@ -7,19 +7,20 @@
 //! prolongs nothing but that.
 //!
 //! etcd counts in whole seconds, two at least (with its usual time for elections), so a time is rounded up to that. It looks
-//! for leases that are over twice a second, and a new leader counts all leases from their beginning.
+//! for leases that are over twice a second, and a new leader counts all leases from their beginning. The lease is taken
+//! before the key is put on it; so that none of its time is lost, it is begun anew after that if need be.
 
 use std::time::Duration;
 
-use etcd_client::{Error as EtcdError, PutOptions, Txn, TxnOp};
+use etcd_client::{Error as EtcdError, PutOptions, TxnOp};
 use futures_util::future::join_all;
-use lock_core::{Claim, Error, Instant, Kept, Result};
+use lock_core::{Claim, Instant, Kept, Result};
 
 use crate::Shared;
 use crate::connection::Again;
 use crate::error::{Failure, in_doubt, nonsense, not_done};
 use crate::ledger::{Ledger, Own, Stage};
-use crate::requests::{first, found, get_key, revision, unchanged};
+use crate::requests::{found, get_key, revision, unchanged};
 use crate::session::{grant, transact};
 use crate::sessions::whole_seconds;
 use crate::standing::Standing;
@@ -49,32 +50,23 @@ impl Shared {
     /// Nothing is known here of a hold of this claim.
     async fn was_kept(&self, claim: &Claim) -> Result<Kept> {
         let line = self.keys.line(&claim.name);
-        let asking = transact(&self.connection, Again::Yes, Txn::new().and_then([first(&line)]));
-        let found = found(&asking.await.map_err(Error::from)?)?.pop().ok_or_else(nonsense)?;
-        let is_kept = found.iter().any(|first| Standing::is_kept_by(&line, first, &claim.owner));
+        let first = self.line(&claim.name, 1).await?.pop();
+        let is_kept = first.is_some_and(|first| Standing::is_kept_by(&line, &first, &claim.owner));
         Ok(if is_kept { Kept::Kept } else { Kept::NotHeld })
     }
 
     async fn keep_on(&self, id: &str, own: &Own, entry: &Entry, time: Duration) -> Result<Kept> {
-        let seconds = whole_seconds(time);
-        let (lease, since, lasts) = grant(&self.connection, seconds).await.map_err(|error| not_done(error.into()))?;
-        self.ledger.may_rest_on(id, lease);
-        let on = match self.put_on(own, entry, &Rest { lease, until: since + lasts }, time).await {
-            Ok(on) => on,
-            Err(error) => {
-                if error.is_refused() {
-                    self.revoke([lease]).await;
-                    self.ledger.rests_on_none(id, lease);
-                }
-                return Err(error);
-            }
-        };
+        let begun = |lease| self.ledger.may_rest_on(id, lease);
+        let granted = grant(&self.connection, whole_seconds(time), begun).await;
+        let (lease, since, lasts) = granted.map_err(|failure| not_done(failure.into()))?;
+        let on = self.put_on(own, entry, &Rest { lease, until: since + lasts }, time).await?;
         // Nothing hangs on the others, and whatever is on its way that names one of them is void.
         let others = own.rests.iter().copied().chain([lease]).filter(|other| Some(*other) != on);
         self.revoke(others).await;
         if own.unsure {
             // What may still be on its way would put a key anew.
-            own.session.undo(&self.connection, &own.spot).await.map_err(in_doubt)?;
+            let undone = own.session.undo(&self.connection, &own.spot).await.map_err(in_doubt)?;
+            self.has_gone(undone);
         }
         Ok(if on.is_some() { Kept::Kept } else { Kept::NotHeld })
     }
@@ -170,16 +162,10 @@ impl Ledger {
         Some((before, entry))
     }
 
-    /// From now on this claim may be kept on this lease.
+    /// This claim may be kept on this lease. If it turns out that it is not, the lease is given back.
     fn may_rest_on(&self, id: &str, lease: i64) {
         if let Some(own) = self.state().own.get_mut(id) {
             own.rests.push(lease);
-        }
-    }
-
-    fn rests_on_none(&self, id: &str, lease: i64) {
-        if let Some(own) = self.state().own.get_mut(id) {
-            own.rests.retain(|other| *other != lease);
         }
     }
 }

@@ -211,7 +211,7 @@ pub(crate) fn line(line: &str) -> TxnOp {
     TxnOp::get(line, Some(all.with_sort(SortTarget::Create, SortOrder::Ascend)))
 }
 
-pub(crate) fn first(line: &str) -> TxnOp {
+fn first(line: &str) -> TxnOp {
     let first = GetOptions::new().with_range(end_of(line)).with_keys_only().with_limit(1);
     TxnOp::get(line, Some(first.with_sort(SortTarget::Create, SortOrder::Ascend)))
 }

@@ -70,7 +70,7 @@ impl Shared {
     }
 
     /// Who stands in line, the first in line first, so many at most; zero: all.
-    async fn line(&self, name: &LockName, limit: i64) -> Result<Vec<KeyValue>> {
+    pub(crate) async fn line(&self, name: &LockName, limit: i64) -> Result<Vec<KeyValue>> {
         let line = self.keys.line(name);
         let options = GetOptions::new().with_range(end_of(&line)).with_limit(limit);
         self.get(line.into(), options.with_sort(SortTarget::Create, SortOrder::Ascend)).await
