@@ -22,7 +22,7 @@ fn waits(backend: &Arc<dyn DistributedLock>, claim: &Claim) -> tokio::task::Join
 }
 
 /// 183. Nobody renews, releases or keeps it anew, and it stands when the client of its owner has closed, until its time
-/// is over.
+///      is over.
 pub(crate) async fn kept_hold_outlives_its_owner(ctx: Ctx) {
     let (ours, others) = (ctx.backend().await, ctx.backend().await);
     let rest = ctx.lease() * 3;

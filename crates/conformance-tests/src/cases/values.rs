@@ -33,7 +33,7 @@ async fn shown(backend: &dyn DistributedLock, lock: &str) -> Option<String> {
 }
 
 /// 190. It is there from the grant on, changes at its owner's word, and goes with the hold; that of one who waits is not
-/// seen.
+///      seen.
 pub(crate) async fn value_stands_with_its_hold(ctx: Ctx) {
     let (ours, others) = (ctx.backend().await, ctx.backend().await);
     let first = showing("x", LONG, "first");
@@ -104,7 +104,7 @@ async fn seen(observer: &mut Observer) -> Option<(lock_core::StoreToken, String)
 }
 
 /// 193. Candidates of three clients lead one after the other, each until it resigns or is evicted: whoever observes sees
-/// each leader, in order, with its value.
+///      each leader, in order, with its value.
 pub(crate) async fn leaders_are_seen_in_order(ctx: Ctx) {
     let clients = [ctx.locks(LONG).await, ctx.locks(LONG).await, ctx.locks(LONG).await];
     let watching = ctx.locks(LONG).await;
