@@ -11,7 +11,7 @@ use crate::engine::core::Core;
 use crate::engine::{Lease, LockGuard};
 
 /// How long a slot counts as done, unless [`Once::at_least`] says so.
-const SLOT: Duration = Duration::from_hours(24);
+const SLOT: Duration = Duration::from_secs(24 * 3600);
 
 /// So often in a row somebody may be in the way who is gone when we ask who it is.
 const TRIES: u32 = 3;
