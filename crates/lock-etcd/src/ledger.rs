@@ -218,13 +218,7 @@ impl Ledger {
     }
 
     /// Before the first byte leaves.
-    pub(crate) fn enter(
-        self: &Arc<Self>,
-        id: &str,
-        line: &str,
-        claim: &Claim,
-        session: &Arc<Session>,
-    ) -> Place {
+    pub(crate) fn enter(self: &Arc<Self>, id: &str, line: &str, claim: &Claim, session: &Arc<Session>) -> Place {
         let (first, wake) = (keys::place(line, session.lease, 0), Arc::new(Notify::new()));
         let mut state = self.state();
         // What is on its way in a session that is over is void.

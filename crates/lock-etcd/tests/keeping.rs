@@ -207,7 +207,11 @@ async fn what_lands_late_changes_nothing() {
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert_eq!(first(&raw).await.as_ref().map(put), key.as_ref().map(put), "{what}");
         if kept == Kept::Kept {
-            assert_eq!(key.as_ref().map(KeyValue::create_revision), Some(before.create_revision()), "{what} {failed:?}");
+            assert_eq!(
+                key.as_ref().map(KeyValue::create_revision),
+                Some(before.create_revision()),
+                "{what} {failed:?}"
+            );
         }
         println!("{what}: {kept:?}, after {:?}", failed.err().map(|error| error.kind()));
         lock.evict(&ours.name).await.unwrap();
