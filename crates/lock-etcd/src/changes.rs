@@ -4,7 +4,7 @@
 //! A watch begins with the present. So whoever observes is told when it begins, and looks; also when it begins anew over
 //! another stream, however the one before ended.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::stream::{Stream, unfold};
@@ -14,6 +14,9 @@ use crate::keys::Keys;
 
 /// The numbers of these watches begin after this one, which no other watch reaches.
 const FIRST: i64 = 1 << 40;
+
+/// So many may be asked for and not be opened yet: see `watchlist`.
+const UNANSWERED: usize = 500;
 
 pub(crate) struct Changes {
     state: Mutex<State>,
@@ -30,7 +33,9 @@ struct State {
     last: i64,
     /// One watch over all keys of the prefix, which numbers them by itself: a proxy. Nothing is closed there.
     whole: bool,
-    open: Vec<(i64, String)>,
+    open: VecDeque<(i64, String)>,
+    /// So many have been asked for and not been opened.
+    unanswered: usize,
     close: Vec<i64>,
     /// The server was asked to close these.
     closing: HashSet<i64>,
@@ -88,6 +93,7 @@ impl Changes {
         state.close.clear();
         state.by_number.clear();
         state.closing.clear();
+        state.unanswered = 0;
         let lines: Vec<_> = state.lines.keys().cloned().collect();
         for line in lines {
             let number = state.ask_for(&line);
@@ -99,8 +105,11 @@ impl Changes {
 
     /// What is to be asked for, and what is to be closed.
     pub(crate) fn todo(&self) -> (Vec<(i64, String)>, Vec<i64>) {
-        let mut state = self.state();
-        let (open, close) = (std::mem::take(&mut state.open), std::mem::take(&mut state.close));
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let count = state.open.len().min(UNANSWERED - state.unanswered);
+        state.unanswered += count;
+        let (open, close) = (state.open.drain(..count).collect(), std::mem::take(&mut state.close));
         state.closing.extend(&close);
         (open, close)
     }
@@ -112,7 +121,10 @@ impl Changes {
 
     /// The server tells of what this watch is about from now on.
     pub(crate) fn opened(&self, number: i64) {
-        let state = self.state();
+        let mut state = self.state();
+        if state.whole || Self::is_of_line(number) {
+            state.unanswered = state.unanswered.saturating_sub(1);
+        }
         match state.by_number.get(&number) {
             Some(line) => state.tell(line),
             None if state.whole => state.lines.keys().for_each(|line| state.tell(line)),
@@ -142,7 +154,7 @@ impl State {
         self.last += 1;
         let number = FIRST + self.last;
         self.by_number.insert(number, line.to_owned());
-        self.open.push((number, line.to_owned()));
+        self.open.push_back((number, line.to_owned()));
         number
     }
 
@@ -223,12 +235,27 @@ mod tests {
         }
         changes.heard(3, "app/x/1a~me");
         assert!(observer.next().now_or_never().is_some());
-        // What was not asked for yet is not closed, and a proxy is not told of it.
+        // What was not asked for yet is not closed, and a proxy is asked for nothing like that.
         drop(observer);
         assert!(changes.todo().1.is_empty());
         changes.begin(false);
         drop(changes.of("app/x/".to_owned()));
         let (open, close) = changes.todo();
         assert!(open.is_empty() && close.is_empty());
+    }
+
+    #[test]
+    fn not_all_are_asked_for_before_the_first_is_opened() {
+        let changes = changes();
+        changes.begin(false);
+        let _observers: Vec<_> = (0..UNANSWERED + 5).map(|line| changes.of(format!("app/{line}/"))).collect();
+        let first = changes.todo().0;
+        assert_eq!((first.len(), changes.todo().0.len()), (UNANSWERED, 0));
+        first.iter().take(3).for_each(|(number, _)| changes.opened(*number));
+        // Another kind of watch.
+        changes.opened(3);
+        assert_eq!(changes.todo().0.len(), 3);
+        changes.begin(false);
+        assert_eq!(changes.todo().0.len(), UNANSWERED);
     }
 }

@@ -148,7 +148,7 @@ impl Shared {
 impl Ledger {
     /// A hold is to go on without its owner: what it was until now, if it is one whose time is not over. From now on
     /// nobody renews it.
-    fn keeping(&self, id: &str) -> Option<(Own, Entry)> {
+    pub(crate) fn keeping(&self, id: &str) -> Option<(Own, Entry)> {
         let now = self.clock.now();
         let mut state = self.state();
         let before = state.own.get(id)?.clone();
@@ -163,7 +163,7 @@ impl Ledger {
     }
 
     /// This claim may be kept on this lease. If it turns out that it is not, the lease is given back.
-    fn may_rest_on(&self, id: &str, lease: i64) {
+    pub(crate) fn may_rest_on(&self, id: &str, lease: i64) {
         if let Some(own) = self.state().own.get_mut(id) {
             own.rests.push(lease);
         }

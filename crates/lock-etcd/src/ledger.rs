@@ -492,9 +492,11 @@ impl Ledger {
     fn lose(&self, state: &mut State, id: &str) {
         let Some(own) = state.own.get_mut(id) else { return };
         own.gone = true;
-        // Others of this client may wait for it.
-        if let Some(Entry { key, created }) = own.entry() {
-            state.waits.gone(key, created + 1, false);
+        // Others of this client may wait for it. If it was kept, it is not gone with its owner's lease.
+        match own.entry() {
+            Some(Entry { key, created }) if own.rests.is_empty() => state.waits.gone(key, created + 1, false),
+            Some(entry) => state.waits.ask_again(entry),
+            None => {}
         }
         match own.stage {
             Stage::Held(_) => {

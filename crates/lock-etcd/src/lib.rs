@@ -1,7 +1,8 @@
 //! Oarlock's backend for etcd 3.4 and later: locks for every host that reaches the cluster.
 //!
 //! A lock is the line of the keys under `prefix/name/`, in the order in which they were created; the first holds. So it
-//! excludes, and is excluded by, `etcdctl lock prefix/name` and Go's `concurrency.Mutex`.
+//! excludes, and is excluded by, `etcdctl lock prefix/name` and Go's `concurrency.Mutex`. A holder that shows a value leads
+//! for `etcdctl elect` and Go's `concurrency.Election`, too, and whoever leads by those is seen here with what it proposed.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -73,6 +74,10 @@ use tokens::Tokens;
 ///
 /// Waiters stand in line in the store, first come, first served. A stream of watches tells them when it is their turn,
 /// and holders when they lose what they hold. Claims with leases of the same length share a lease of the store.
+///
+/// etcd counts in whole seconds, two at least, and more where the members take long for elections. So a lease, and the
+/// time for which a hold is [kept](DistributedLock::keep), is rounded up to that. A new leader of the cluster counts both
+/// from their beginning.
 #[derive(Clone)]
 pub struct EtcdLock {
     shared: Arc<Shared>,
@@ -176,8 +181,6 @@ impl DistributedLock for EtcdLock {
         self.shared.renew(claims).await
     }
 
-    /// In whole seconds, rounded up, and two at least; more if the members have a long time for elections. A change of the
-    /// leader begins it anew.
     async fn keep(&self, claim: &Claim, rest: Duration) -> Result<Kept> {
         self.shared.keep(claim, rest).await
     }

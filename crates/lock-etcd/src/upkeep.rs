@@ -46,7 +46,7 @@ impl Shared {
     /// Ends a claim whose time is over. While others keep its lease, the store would not.
     async fn end(&self, id: &str) {
         let Some(own) = self.ledger.get(id) else { return };
-        if own.session.is_lost() {
+        if own.session.is_lost() && own.rests.is_empty() {
             return self.ledger.remove(id);
         }
         if let Err(error) = self.release(id).await {

@@ -171,6 +171,50 @@ async fn what_is_dropped_is_said_again() {
     }
 }
 
+/// Its owner's client does not know that it is kept, and hears that the owner's lease is over: who waits in the same client
+/// waits on.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_its_owners_lease_is_not_its_end() {
+    const WAY: Duration = Duration::from_millis(40);
+    let cluster = EtcdCluster::start(1);
+    let proxy = Proxy::new(cluster.addresses()[0]);
+    let (lock, mut raw) = (connect(&format!("etcd://{}", proxy.address())).await, raw(&cluster).await);
+    let mut waiter = claim("waiter");
+    waiter.lease = LONG * 2;
+    for round in 0.. {
+        let ours = claim(&round.to_string());
+        lock.try_lock(&ours).await.unwrap().unwrap();
+        let session = held(&raw).await.lease();
+        let waiting = waits(&lock, &waiter);
+        in_line(&lock, 1).await;
+        // About when it is done and not answered yet.
+        proxy.delay(WAY);
+        let _ = tokio::time::timeout(WAY * 3 + Duration::from_millis(5) * round, lock.keep(&ours, LONG)).await;
+        proxy.delay(Duration::ZERO);
+        tokio::time::sleep(WAY * 3).await;
+        let renewed = lock.renew(std::slice::from_ref(&ours)).await.pop().unwrap();
+        if held(&raw).await.lease() == session || renewed.is_ok() {
+            assert!(round < 20, "never in between");
+            lock.evict(&ours.name).await.unwrap();
+            soon("the grant", waiting).await.unwrap();
+            lock.unlock(&waiter).await.unwrap();
+            lock.unlock(&ours).await.unwrap();
+            continue;
+        }
+        raw.lease_revoke(session).await.unwrap();
+        let mut other = claim("other");
+        other.name = LockName::new("y").unwrap();
+        lock.try_lock(&other).await.unwrap().unwrap();
+        // Longer than it takes to see that it missed something.
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(!waiting.is_finished(), "two hold");
+        assert_eq!(lock.unlock(&ours).await.unwrap(), Unlocked::NotHeld);
+        assert!(lock.evict(&ours.name).await.unwrap().unwrap().kept);
+        soon("the grant", waiting).await.unwrap();
+        return;
+    }
+}
+
 /// Whatever was sent before it and lands after it finds another key than it was sent for.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_lands_late_changes_nothing() {

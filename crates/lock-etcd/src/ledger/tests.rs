@@ -67,6 +67,26 @@ fn who_heard_of_its_own_end_does_not_hold() {
     assert!(!client.holds(&mut place, &own));
 }
 
+/// Whoever waits for what may have been kept is not told of its end when its owner's lease is over.
+#[test]
+fn what_may_be_kept_does_not_end_with_its_session() {
+    for may_be_kept in [false, true] {
+        let client = Client::new();
+        let held = entry("x/0", 7);
+        assert!(client.holds(&mut client.enter("a"), &held));
+        let (mut place, ask) = (client.enter("b"), client.ledger.ask("x/"));
+        let own = entry("x/1a.1", 8);
+        place.waits(&own);
+        ask.wait_for(Ahead { next: held.clone(), alone: true, tells: false, at: 8 }, &own, &mut place);
+        if may_be_kept {
+            client.ledger.keeping("x/a").unwrap();
+            client.ledger.may_rest_on("x/a", 5);
+        }
+        client.ledger.lost(&client.session);
+        assert_eq!(place.outlived(&held), !may_be_kept);
+    }
+}
+
 /// Its own end was heard of before the answer that says that it has to wait.
 #[tokio::test]
 async fn who_waits_and_heard_of_its_own_end_looks() {
