@@ -37,8 +37,9 @@
 //!
 //! - **A put** demands the lease, its beacon, the claim's epoch and the base of tokens, and that its key is not there. A
 //!   claim never has two keys: the seat is put only into an empty line, so not beside its place; and the place only if
-//!   the seat is not the claim's own, by value and lease. (Where it shows a value, the two are one key.) If an earlier copy of a request may still land when a claim
-//!   ends, the claim is *unsure*, and is undone: its next epoch begins, which makes the copy void.
+//!   the seat is not the claim's own, by value and lease. (Where it shows a value, the two are one key.) If an earlier copy
+//!   of a request may still land when a claim ends, the claim is *unsure*, and is undone: its next epoch begins, which makes
+//!   the copy void.
 //! - **A place** is given to another claim only when nothing of the former claim can land any more.
 //! - **A delete** compares when the key was created or put, or the epoch. Landing late, it deletes nothing.
 //! - **What changes a key** that is there, to keep the hold or to show another value, compares when it was last put. So of

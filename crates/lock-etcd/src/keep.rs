@@ -1,14 +1,21 @@
 //! Holds that go on without their owners, each on a lease of its own.
 //!
-//! A lease of as many seconds as the hold is to last is taken, and then the holder's key is put anew on it, in the same
-//! place in line, if nothing else was done to the key. So whoever stands behind it waits for the end of that key as
-//! before, and the store deletes it with its lease. From then on the owner's requests fail: a release and another `keep`
-//! compare when the key was put, whatever else the owner puts or deletes names the lease of its session, and a renewal
-//! prolongs nothing but that.
+//! A new lease is taken, of as many seconds as the hold is to last. Then the holder's key is put on it, if nobody has put
+//! the key meanwhile. The key keeps its create revision, and so its token and its place in line. Whoever is behind waits for
+//! its end as before, and the store deletes it with its lease.
 //!
-//! etcd counts in whole seconds, two at least (with its usual time for elections), so a time is rounded up to that. It looks
-//! for leases that are over twice a second, and a new leader counts all leases from their beginning. The lease is taken
-//! before the key is put on it; so that none of its time is lost, it is begun anew after that if need be.
+//! From then on the owner's requests do nothing. A release, another `keep` and another value compare when the key was last
+//! put. An undoing compares the lease of the owner's session. A renewal prolongs only that lease. An acquisition that lands
+//! late finds the line not empty, and is undone as after a release.
+//!
+//! etcd counts in whole seconds, two at least with its usual time for elections; a time is rounded up to that. It looks twice
+//! a second for leases that are over. A new leader counts all leases from their beginning. The lease is taken before the
+//! key is put on it, so part of its time may have passed by then: if so, a keep-alive has it begin anew. Should that land
+//! late, the hold lasts so much longer.
+//!
+//! If an answer is lost, nobody knows which lease the key is on. So all that were taken are remembered, and those that
+//! turn out to be of no use are given back by the next call. Until then the key may outlast its owner's session: the end of
+//! that is not taken for the end of the key.
 
 use std::time::Duration;
 

@@ -215,6 +215,68 @@ async fn the_end_of_its_owners_lease_is_not_its_end() {
     }
 }
 
+/// The leader is killed, and its leases with it: the others know of the kept hold's, and end it in its time, or one more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kept_hold_outlives_the_leader() {
+    const REST: Duration = Duration::from_secs(4);
+    let mut cluster = EtcdCluster::start(3);
+    let lock = connect(&cluster.url()).await;
+    let (ours, next) = (showing("me", "here"), claim("next"));
+    lock.try_lock(&ours).await.unwrap().unwrap();
+    let began = Instant::now();
+    assert_eq!(lock.keep(&ours, REST).await.unwrap(), Kept::Kept);
+    tokio::task::block_in_place(|| cluster.kill(cluster.leader()));
+    let holder = async {
+        loop {
+            match lock.holder(&ours.name).await {
+                Ok(holder) => return holder,
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    };
+    let holder = soon("another leader", holder).await.expect("it is kept");
+    assert!(holder.kept && holder.value == ours.value, "{holder:?}");
+    assert_eq!(lock.keep(&ours, LONG).await.unwrap(), Kept::Kept);
+    soon("its end", lock.lock(&next)).await.unwrap();
+    assert!(began.elapsed() >= REST, "after {:?}", began.elapsed());
+}
+
+/// What it costs: a claim with a value no more than any other, and a hold that is kept a lease and a write, and that the
+/// lease is begun anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn values_cost_no_requests_of_their_own() {
+    let cluster = EtcdCluster::start(1);
+    let lock = EtcdOptions::new(&cluster.url()).unwrap().prefix("oarlock").timeout(BOUND).connect().await.unwrap();
+    let asked = || cluster.requests(&["Txn", "Range", "LeaseGrant", "LeaseKeepAlive", "LeaseRevoke"]);
+    // The session.
+    lock.try_lock(&claim("first")).await.unwrap().unwrap();
+    lock.unlock(&claim("first")).await.unwrap();
+    for (number, value) in [None, Some("here")].into_iter().enumerate() {
+        let ours = value.map_or_else(|| claim("plain"), |value| showing("showing", value));
+        let mut before = asked();
+        let mut costs = async |most: u64, what: &str| {
+            let cost = asked() - before;
+            assert!((1..=most).contains(&cost), "{what} of {value:?}: {cost} requests");
+            before = asked();
+        };
+        lock.try_lock(&ours).await.unwrap().unwrap();
+        costs(1, "a grant").await;
+        if number == 1 {
+            for value in ["there", "elsewhere"] {
+                assert_eq!(lock.proclaim(&ours, &LockValue::new(value).unwrap()).await.unwrap(), Proclaimed::Shown);
+                costs(1, "a value").await;
+            }
+        }
+        assert_eq!(lock.unlock(&ours).await.unwrap(), Unlocked::Released);
+        costs(1, "a release").await;
+        lock.lock(&ours).await.unwrap();
+        costs(1, "a grant").await;
+        assert_eq!(lock.keep(&ours, LONG).await.unwrap(), Kept::Kept);
+        costs(3, "a kept hold").await;
+        lock.evict(&ours.name).await.unwrap();
+    }
+}
+
 /// Whatever was sent before it and lands after it finds another key than it was sent for.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_lands_late_changes_nothing() {
@@ -250,6 +312,7 @@ async fn what_lands_late_changes_nothing() {
         proxy.forward();
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert_eq!(first(&raw).await.as_ref().map(put), key.as_ref().map(put), "{what}");
+        // Or the release was done.
         if kept == Kept::Kept {
             assert_eq!(
                 key.as_ref().map(KeyValue::create_revision),
@@ -257,7 +320,6 @@ async fn what_lands_late_changes_nothing() {
                 "{what} {failed:?}"
             );
         }
-        println!("{what}: {kept:?}, after {:?}", failed.err().map(|error| error.kind()));
         lock.evict(&ours.name).await.unwrap();
         let left = lock.inspect(&ours.name).await.unwrap();
         assert!(left.holders.is_empty() && left.waiters.is_empty(), "{what}: {left:?}");
@@ -301,7 +363,7 @@ async fn a_key_that_somebody_wrote_to_is_released() {
     }
 }
 
-/// What the suite's store says, in the words of others: a value is all that the key has.
+/// A value is all that its key has; the owner is in its name.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_value_is_all_that_its_key_has() {
     let cluster = EtcdCluster::start(1);
@@ -320,7 +382,7 @@ async fn a_value_is_all_that_its_key_has() {
     assert_eq!((key.key(), key.value()), (&b"oarlock/x/0"[..], &b"plain"[..]));
 }
 
-/// Proclaimed by another hand in between, with the same key: what is proclaimed next is shown, and what is late is not.
+/// The answer to a value was lost: the same one and others are shown after it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_value_is_proclaimed_after_one_that_was_not_answered() {
     let cluster = EtcdCluster::start(1);
