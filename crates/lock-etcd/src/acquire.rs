@@ -20,8 +20,11 @@
 //!   a later claim of the same name is behind the waiter, and does not hold while that is there.
 //! - While the key is there, whoever comes is behind it: the seat is not put, since the line is not empty, and a place
 //!   has a higher create revision. So has a key of Go's `concurrency.Mutex`, which counts in the same way.
-//! - The key goes by a release, an eviction, or with its lease. A release compares the create revision. An eviction is
+//! - The key goes by a release, an eviction, or with its lease. A release compares when the key was put. An eviction is
 //!   told to the holder. A grant is valid for no longer than its lease was last confirmed.
+//! - A hold that is kept has the same key, created when it was (see `keep`). So it stays where it is in line, and whoever
+//!   is behind waits for its end as before. Those of its own client ask once more: its end is not told to them by a
+//!   release.
 //!
 //! # No waiter is forgotten
 //!
@@ -34,10 +37,13 @@
 //!
 //! - **A put** demands the lease, its beacon, the claim's epoch and the base of tokens, and that its key is not there. A
 //!   claim never has two keys: the seat is put only into an empty line, so not beside its place; and the place only if
-//!   the seat is not the claim's own, by value and lease. If an earlier copy of a request may still land when a claim
-//!   ends, the claim is *unsure*, and is undone: its next epoch begins, which makes the copy void.
+//!   the seat is not the claim's own, by value and lease. (Where it shows a value, the two are one key.) If an earlier copy
+//!   of a request may still land when a claim ends, the claim is *unsure*, and is undone: its next epoch begins, which makes
+//!   the copy void.
 //! - **A place** is given to another claim only when nothing of the former claim can land any more.
-//! - **A delete** compares the create revision, or the epoch. Landing late, it deletes nothing.
+//! - **A delete** compares when the key was created or put, or the epoch. Landing late, it deletes nothing.
+//! - **What changes a key** that is there, to keep the hold or to show another value, compares when it was last put. So of
+//!   several such requests each is done once, in the order in which they were answered, and none after a release.
 //! - **A lost session** is never found again: its lease has a number of 63 random bits, and each put names it.
 
 use std::sync::Arc;
@@ -192,7 +198,7 @@ impl Shared {
 
     fn enter(&self, claim: &Claim, session: &Arc<Session>) -> Place {
         let (id, line) = (self.keys.id(claim), self.keys.line(&claim.name));
-        self.ledger.enter(&id, &line, &claim.owner, claim.lease, session)
+        self.ledger.enter(&id, &line, claim, session)
     }
 
     /// Asks for a place; `None`: nothing was done, and it is to be asked anew.
@@ -251,7 +257,7 @@ impl Shared {
         let mut next = || rest.next().ok_or_else(nonsense);
         let (base, seat, place) = (next()?, next()?, next()?);
         self.tokens.settle(&self.connection, base, at).await.map_err(in_doubt)?;
-        let is_own = |key: &KeyValue| key.value() == spot.owner.as_str().as_bytes() && key.lease() == session.lease;
+        let is_own = |key: &KeyValue| spot.has(key, session);
         let occupied = place.as_ref().is_some_and(|place| !is_own(place));
         let own = seat.filter(is_own).or(place.filter(is_own));
         Ok(Refused { own, occupied, first: rest.next().flatten() })

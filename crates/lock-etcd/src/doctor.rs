@@ -9,6 +9,7 @@ use crate::Shared;
 use crate::error::{broken, no_answer};
 use crate::keys::is_a_waiters;
 use crate::requests::text;
+use crate::standing::Standing;
 use crate::watch::{deletions, is_by_proxy};
 use crate::watchlist::FIRST;
 
@@ -93,7 +94,9 @@ impl Shared {
                     "remove it, with etcdctl del, if nobody needs it".to_owned(),
                 ));
             }
-            (!is_a_waiters(rest, key.lease())).then(|| {
+            // What was kept is on a lease of its own.
+            let is_kept = Standing::of(rest, &key, false).owner.before_it_kept().is_some();
+            (!is_kept && !is_a_waiters(rest, key.lease())).then(|| {
                 Finding::new(
                     format!("the key {shown:?} stands in line for the lock {name}, and is not named by its lease"),
                     "that all in this line take the same for the lock: no client of ours and no `concurrency.Mutex` puts \

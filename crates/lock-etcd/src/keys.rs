@@ -6,6 +6,14 @@
 //! deleted in its index until it is compacted, and passes over all those of a line when it looks at the line. So what
 //! a lock costs depends on how many clients there were, and not on how many locks.
 //!
+//! The value of either key is the owner. A claim that shows a value has a place that is named `1a~owner`: there the value
+//! is what it shows, and nothing else, as Go's `concurrency.Election` and `etcdctl elect` have it. Such a name does not
+//! come again, so an election costs a name each time that somebody stands for it.
+//!
+//! A hold that was *kept* has its key still, created when it was, and on a lease of its own, which nobody prolongs. Its
+//! owner is `kept#` and the former one; where the owner is in the name, the key is kept if its lease is not the one that
+//! the name begins with.
+//!
 //! Whoever had a place and gives the lock back puts a *mark*, `%passed/` and so on, for the next in line.
 //!
 //! `etcdctl lock` and Go's `concurrency.Mutex` take whatever begins with `name/` for the line of `name`. So a `/`
@@ -13,6 +21,9 @@
 //! in no name, and begins the keys that are not a lock's.
 
 use lock_core::{Claim, LockName, Result, check_prefix};
+
+/// Stands between the place and the owner of a claim that shows a value.
+const SHOWS: char = '~';
 
 /// So many marks a session has at most.
 const MARKS: u64 = 64;
@@ -64,7 +75,7 @@ impl Keys {
     /// The key that is put when who had this place gives the lock back, with the place in it. A session has a few of
     /// them for all its places, since they stay for as long as it does.
     pub(crate) fn mark(&self, place: &str) -> String {
-        let lease = place.rsplit('/').next().and_then(|own| own.split('.').next()).unwrap_or_default();
+        let lease = place.rsplit('/').next().and_then(|own| own.split(['.', SHOWS]).next()).unwrap_or_default();
         // FNV-1a: whoever waits has to come to the same.
         let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         let hash = place.bytes().fold(0xcbf2_9ce4_8422_2325, step);
@@ -77,6 +88,12 @@ impl Keys {
 
     fn marks(&self) -> String {
         format!("{}%passed/", self.prefix)
+    }
+
+    /// The line that this key stands in, if it stands in one.
+    pub(crate) fn line_of<'a>(&self, key: &'a str) -> Option<&'a str> {
+        let name = key.strip_prefix(&self.prefix)?.find('/')?;
+        key.get(..=self.prefix.len() + name)
     }
 
     /// The lock that this key stands in line for, if it is such a key, and what comes after its name.
@@ -99,8 +116,21 @@ pub(crate) fn place(line: &str, lease: i64, number: usize) -> String {
     }
 }
 
+/// The place of a claim that shows a value.
+pub(crate) fn showing(place: &str, owner: &str) -> String {
+    format!("{place}{SHOWS}{}", escaped(owner))
+}
+
+/// The lease and the owner that such a place is named by, without what all keys of its line begin with.
+pub(crate) fn shown_by(rest: &str) -> Option<(i64, String)> {
+    let (place, owner) = rest.split_once(SHOWS)?;
+    let lease = i64::from_str_radix(place.split('.').next()?, 16).ok()?;
+    Some((lease, unescaped(owner)?))
+}
+
 /// Is it a key that we put on this lease, or Go's `concurrency.Mutex` does? Without what all keys of its line begin with.
 pub(crate) fn is_a_waiters(rest: &str, lease: i64) -> bool {
+    let rest = if shown_by(rest).is_some() { rest.split(SHOWS).next().unwrap_or_default() } else { rest };
     let (named_by, number) = rest.split_once('.').unwrap_or((rest, "1"));
     rest == "0" || (named_by == format!("{lease:x}") && number.parse().is_ok_and(|number: u32| number > 0))
 }
@@ -154,8 +184,28 @@ mod tests {
             assert!(is_a_waiters(place("x/", 26, number).strip_prefix("x/").unwrap(), 26));
         }
         assert!(is_a_waiters("0", 26));
-        for other in ["", "1b", "1a.", "1a.0", "1a.x", "00", "somebody@host", "1a/1"] {
+        assert!(is_a_waiters("1a~me", 26) && is_a_waiters("1a.2~me", 26));
+        for other in ["", "1b", "1a.", "1a.0", "1a.x", "00", "somebody@host", "1a/1", "1b~me", "1a~%", "1a.0~me"] {
             assert!(!is_a_waiters(other, 26), "{other}");
+        }
+    }
+
+    #[test]
+    fn who_shows_a_value_is_read_back() {
+        let keys = Keys::new("app").unwrap();
+        let line = keys.line(&LockName::new("a/b").unwrap());
+        for owner in ["a/%~b@host:1#2", "~", "x"] {
+            for number in [0, 3] {
+                let place = place(&line, 26, number);
+                let shows = showing(&place, owner);
+                let (_, rest) = keys.parse(&shows).unwrap();
+                assert_eq!(shown_by(rest), Some((26, owner.to_owned())), "{shows}");
+                assert_eq!(keys.line_of(&shows), Some(&*line));
+                assert!(keys.mark(&shows).starts_with("app/%passed/1a/"), "{}", keys.mark(&shows));
+            }
+        }
+        for other in ["0", "1a", "1a.2", "~x", "x~y", "1a~%"] {
+            assert_eq!(shown_by(other), None, "{other}");
         }
     }
 

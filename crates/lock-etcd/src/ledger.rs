@@ -7,9 +7,8 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use lock_core::{Clock, Instant, OwnerId};
+use lock_core::{Claim, Clock, Instant, OwnerId};
 use tokio::sync::{Notify, broadcast};
 
 use crate::keys::{self, Keys};
@@ -75,6 +74,10 @@ pub(crate) struct Own {
     /// Why the store cannot be asked.
     pub(crate) failed: Option<String>,
     pub(crate) wake: Arc<Notify>,
+    /// When its key was last put, as far as we know; zero: when it was created.
+    pub(crate) put: i64,
+    /// Leases of the store that were taken to keep it on one of them, and not given back yet.
+    pub(crate) rests: Vec<i64>,
 }
 
 /// How far a claim has come.
@@ -186,6 +189,11 @@ impl State {
 }
 
 impl Own {
+    /// When its key was last put, as far as we know.
+    pub(crate) fn put(&self, entry: &Entry) -> i64 {
+        self.put.max(entry.created)
+    }
+
     fn entry(&self) -> Option<&Entry> {
         match &self.stage {
             Stage::InDoubt => None,
@@ -210,14 +218,7 @@ impl Ledger {
     }
 
     /// Before the first byte leaves.
-    pub(crate) fn enter(
-        self: &Arc<Self>,
-        id: &str,
-        line: &str,
-        owner: &OwnerId,
-        lease: Duration,
-        session: &Arc<Session>,
-    ) -> Place {
+    pub(crate) fn enter(self: &Arc<Self>, id: &str, line: &str, claim: &Claim, session: &Arc<Session>) -> Place {
         let (first, wake) = (keys::place(line, session.lease, 0), Arc::new(Notify::new()));
         let mut state = self.state();
         // What is on its way in a session that is over is void.
@@ -233,7 +234,16 @@ impl Ledger {
         state.unname(id);
         let (id, line, seat) = (id.to_owned(), line.to_owned(), keys::seat(line));
         let place = keys::place(&line, session.lease, number);
-        let spot = Arc::new(Spot { id, line, seat, place, owner: owner.clone() });
+        let (owner, shows) = (claim.owner.clone(), claim.value.clone());
+        let (seat, place) = match shows {
+            None => (seat, place),
+            // It needs no other for an empty line: it has this name for itself.
+            Some(_) => {
+                let place = keys::showing(&place, owner.as_str());
+                (place.clone(), place)
+            }
+        };
+        let spot = Arc::new(Spot { id, line, seat, place, owner, shows });
         let own = Own {
             spot: Arc::clone(&spot),
             session: Arc::clone(session),
@@ -245,11 +255,13 @@ impl Ledger {
             until: None,
             failed: None,
             wake: Arc::clone(&wake),
+            put: 0,
+            rests: Vec::new(),
         };
         state.placed.insert(spot.place.clone(), spot.id.clone());
         state.own.insert(spot.id.clone(), own);
         drop(state);
-        Place::new(Arc::clone(self), spot, lease, wake)
+        Place::new(Arc::clone(self), spot, claim.lease, wake)
     }
 
     pub(crate) fn ask(self: &Arc<Self>, line: &str) -> Ask {
@@ -293,6 +305,16 @@ impl Ledger {
             _ => {}
         }
         Some(before)
+    }
+
+    /// This claim's place is not ours any more, and is there still: no other claim has it.
+    pub(crate) fn leaves_its_place(&self, id: &str, entry: &Entry) {
+        if let Some(own) = self.state().own.get_mut(id) {
+            own.spoiled |= own.spot.shows.is_none() && own.spot.place == entry.key;
+        }
+        self.remove(id);
+        // Those of this client who wait for it have to hear of its end from the store.
+        self.state().waits.ask_again(entry);
     }
 
     /// A release was not done: the claim is what it was.
@@ -470,9 +492,11 @@ impl Ledger {
     fn lose(&self, state: &mut State, id: &str) {
         let Some(own) = state.own.get_mut(id) else { return };
         own.gone = true;
-        // Others of this client may wait for it.
-        if let Some(Entry { key, created }) = own.entry() {
-            state.waits.gone(key, created + 1, false);
+        // Others of this client may wait for it. If it was kept, it is not gone with its owner's lease.
+        match own.entry() {
+            Some(Entry { key, created }) if own.rests.is_empty() => state.waits.gone(key, created + 1, false),
+            Some(entry) => state.waits.ask_again(entry),
+            None => {}
         }
         match own.stage {
             Stage::Held(_) => {

@@ -1,7 +1,8 @@
 //! Oarlock's backend for etcd 3.4 and later: locks for every host that reaches the cluster.
 //!
 //! A lock is the line of the keys under `prefix/name/`, in the order in which they were created; the first holds. So it
-//! excludes, and is excluded by, `etcdctl lock prefix/name` and Go's `concurrency.Mutex`.
+//! excludes, and is excluded by, `etcdctl lock prefix/name` and Go's `concurrency.Mutex`. A holder that shows a value leads
+//! for `etcdctl elect` and Go's `concurrency.Election`, too, and whoever leads by those is seen here with what it proposed.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -23,9 +24,11 @@
 #![warn(missing_docs)]
 
 mod acquire;
+mod changes;
 mod connection;
 mod doctor;
 mod error;
+mod keep;
 mod keys;
 mod ledger;
 mod options;
@@ -37,6 +40,8 @@ mod renew;
 mod requests;
 mod session;
 mod sessions;
+mod show;
+mod standing;
 mod status;
 mod tokens;
 mod undo;
@@ -50,13 +55,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::stream::{BoxStream, StreamExt, unfold};
+use futures_util::stream::{self, BoxStream, StreamExt, unfold};
 use lock_core::{
-    Background, Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, ListQuery, LockName, LockStatus,
-    Notice, Page, Renewal, Result, Scope, StoreToken, Unlocked,
+    Background, Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, Kept, ListQuery, LockName,
+    LockStatus, LockValue, Notice, Page, Proclaimed, Renewal, Result, Scope, StoreToken, Unlocked,
 };
 use tokio::sync::broadcast::error::RecvError;
 
+use changes::Changes;
 use connection::Connection;
 use keys::Keys;
 use ledger::Ledger;
@@ -68,6 +74,10 @@ use tokens::Tokens;
 ///
 /// Waiters stand in line in the store, first come, first served. A stream of watches tells them when it is their turn,
 /// and holders when they lose what they hold. Claims with leases of the same length share a lease of the store.
+///
+/// etcd counts in whole seconds, two at least, and more where the members take long for elections. So a lease, and the
+/// time for which a hold is [kept](DistributedLock::keep), is rounded up to that. A new leader of the cluster counts both
+/// from their beginning.
 #[derive(Clone)]
 pub struct EtcdLock {
     shared: Arc<Shared>,
@@ -80,6 +90,7 @@ pub(crate) struct Shared {
     pub(crate) connection: Connection,
     pub(crate) keys: Keys,
     pub(crate) ledger: Arc<Ledger>,
+    pub(crate) changes: Arc<Changes>,
     pub(crate) sessions: Sessions,
     pub(crate) tokens: Tokens,
 }
@@ -106,8 +117,9 @@ impl EtcdLock {
 
     pub(crate) fn new(connection: Connection, keys: Keys) -> Self {
         let ledger = Arc::new(Ledger::new(Arc::clone(&connection.clock), keys.clone()));
+        let changes = Arc::new(Changes::new(keys.clone()));
         let (sessions, tokens) = (Sessions::default(), Tokens::new(&keys));
-        let shared = Arc::new(Shared { connection, keys, ledger, sessions, tokens });
+        let shared = Arc::new(Shared { connection, keys, ledger, changes, sessions, tokens });
         Self { shared, tasks: Arc::default() }
     }
 
@@ -127,6 +139,9 @@ impl DistributedLock for EtcdLock {
         let mut capabilities = Capabilities::new("etcd", Scope::Network);
         capabilities.fair = true;
         capabilities.raises_tokens = true;
+        capabilities.keeps = true;
+        capabilities.values = true;
+        capabilities.tells_changes = true;
         capabilities.prompt_loss = true;
         capabilities.min_lease = Duration::from_secs(2);
         capabilities.answers_within = self.shared.connection.timeout;
@@ -166,8 +181,28 @@ impl DistributedLock for EtcdLock {
         self.shared.renew(claims).await
     }
 
+    async fn keep(&self, claim: &Claim, rest: Duration) -> Result<Kept> {
+        self.shared.keep(claim, rest).await
+    }
+
+    async fn proclaim(&self, claim: &Claim, value: &LockValue) -> Result<Proclaimed> {
+        self.shared.proclaim(claim, value).await
+    }
+
+    fn changes(&self, name: &LockName) -> BoxStream<'static, ()> {
+        let changes = self.shared.changes.of(self.shared.keys.line(name));
+        let lock = self.clone();
+        // Perhaps this is called outside of a runtime; the stream is not.
+        let watching = stream::once(async move { lock.ensure_tasks() });
+        watching.filter(|()| std::future::ready(false)).chain(changes).boxed()
+    }
+
     async fn inspect(&self, name: &LockName) -> Result<LockStatus> {
         self.shared.inspect(name).await
+    }
+
+    async fn holder(&self, name: &LockName) -> Result<Option<Holder>> {
+        self.shared.first(name).await
     }
 
     async fn list(&self, query: &ListQuery) -> Result<Page> {

@@ -2,19 +2,23 @@
 
 use lock_core::LockName;
 
-use super::keys::{Keys, end_of, place, seat};
+use super::keys::{Keys, end_of, is_a_waiters, place, seat, showing, shown_by};
 
 pub(crate) fn names_have_keys_of_their_own(prefix: &str, name: &str, other: &str, lease: i64, number: usize) {
     let (Ok(keys), Ok(name), Ok(other)) = (Keys::new(prefix), LockName::new(name), LockName::new(other)) else {
         return;
     };
     let line = keys.line(&name);
-    for own in [seat(&line), place(&line, lease, number)] {
+    let own = place(&line, lease, number);
+    // Any text can be an owner.
+    for own in [seat(&line), showing(&own, other.as_str()), own] {
         assert!(own.starts_with(keys.all()) && !own.starts_with(&keys.beacon(0)));
         assert_eq!(own.starts_with(&keys.line(&other)), name == other, "{own}");
         let (found, rest) = keys.parse(&own).expect("it stands in line");
         assert_eq!(found, name);
-        assert!(!rest.contains('/'), "{rest}");
+        assert!(!rest.contains('/') && is_a_waiters(rest, lease), "{rest}");
+        assert_eq!(keys.line_of(&own), Some(&*line));
+        assert!(shown_by(rest).is_none_or(|(named, owner)| named == lease && owner == other.as_str()));
         for range in [line.as_str(), keys.all()] {
             assert!(own.as_bytes() >= range.as_bytes() && (range.is_empty() || own.as_bytes() < &end_of(range)[..]));
         }

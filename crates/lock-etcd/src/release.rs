@@ -1,14 +1,15 @@
 //! How a claim ends, and whatever of it may still be on its way.
 
-use etcd_client::{Txn, TxnOp};
+use etcd_client::{Txn, TxnOp, TxnResponse};
 use lock_core::{Claim, Error, ErrorKind, Result, Unlocked};
 
 use crate::Shared;
 use crate::connection::Again;
-use crate::error::in_doubt;
+use crate::error::{in_doubt, nonsense};
 use crate::ledger::{Own, Stage};
-use crate::requests::{deletions, found, get_key, pass, remove, revision};
-use crate::session::transact;
+use crate::requests::{deletions, end, end_key, found, get_key, pass, remove, revision};
+use crate::session::{read, transact};
+use crate::standing::Standing;
 use crate::undo::{Undone, sweep};
 use crate::waiters::Entry;
 
@@ -39,15 +40,22 @@ impl Shared {
     async fn leave(&self, own: &Own) -> Result<Unlocked> {
         let released = match &own.stage {
             Stage::InDoubt => return self.undo(own).await,
-            Stage::Held(entry) if *entry.key == own.spot.seat => self.delete(entry, remove(entry)).await?,
+            Stage::Held(entry) if *entry.key == own.spot.seat && own.spot.shows.is_none() => {
+                self.end_hold(own, entry, end(&entry.key, own.put(entry))).await?
+            }
             Stage::Held(entry) => {
-                match self.delete(entry, pass(entry, &self.keys.mark(&entry.key), &own.session)).await {
+                let pass = pass(&entry.key, own.put(entry), &self.keys.mark(&entry.key), &own.session);
+                match self.end_hold(own, entry, pass).await {
                     // A full store takes nothing but deletions; and what filled it may have been done all the same.
                     Err(error) if error.kind() == ErrorKind::Refused => self.delete_again(own, true, entry).await?,
                     released => released?,
                 }
             }
-            Stage::Waiting(entry) => self.delete(entry, remove(entry)).await.map(|_| Unlocked::NotHeld)?,
+            Stage::Waiting(entry) => {
+                let answer = self.delete(remove(entry)).await?;
+                self.ledger.found_gone(entry, revision(&answer)?);
+                Unlocked::NotHeld
+            }
             Stage::Leaving { held, entry } => self.delete_again(own, *held, entry).await?,
         };
         if own.unsure {
@@ -57,22 +65,55 @@ impl Shared {
         Ok(released)
     }
 
-    async fn delete(&self, entry: &Entry, deletion: Txn) -> Result<Unlocked> {
+    async fn delete(&self, deletion: Txn) -> Result<TxnResponse> {
         // Sent again, it would say that the lock was not held.
-        let answer = transact(&self.connection, Again::No, deletion).await.map_err(Error::from)?;
+        transact(&self.connection, Again::No, deletion).await.map_err(Error::from)
+    }
+
+    async fn end_hold(&self, own: &Own, entry: &Entry, ending: Txn) -> Result<Unlocked> {
+        let answer = self.delete(ending).await?;
+        if !answer.succeeded() {
+            return self.end_changed(own, entry).await;
+        }
         // Those of this client who wait for it need not hear of it from the store.
         self.ledger.found_gone(entry, revision(&answer)?);
-        Ok(if answer.succeeded() { Unlocked::Released } else { Unlocked::NotHeld })
+        Ok(Unlocked::Released)
+    }
+
+    /// The key is not as we put it: it is gone, or it was kept, and then it is not ours any more. Or somebody put it anew
+    /// under us, ourselves with another value perhaps: then it is ours to delete.
+    async fn end_changed(&self, own: &Own, entry: &Entry) -> Result<Unlocked> {
+        loop {
+            let (at, mut found) = read(&self.connection, std::iter::once(&entry.key)).await?;
+            let Some(key) = found.pop().flatten().filter(|key| key.create_revision() == entry.created) else {
+                self.ledger.found_gone(entry, at);
+                return Ok(Unlocked::NotHeld);
+            };
+            if Standing::is_kept_by(&own.spot.line, &key, &own.spot.owner) {
+                self.ledger.leaves_its_place(&own.spot.id, entry);
+                return Ok(Unlocked::NotHeld);
+            }
+            let answer = self.delete(end_key(&key)).await?;
+            if answer.succeeded() {
+                self.ledger.found_gone(entry, revision(&answer)?);
+                return Ok(Unlocked::Released);
+            }
+        }
     }
 
     /// The answer to an earlier release was lost. If the key is gone while its lease lives, that release was done. (If
     /// somebody evicted it just then, nothing tells.)
     async fn delete_again(&self, own: &Own, held: bool, entry: &Entry) -> Result<Unlocked> {
-        let txn = Txn::new().and_then([get_key(&own.session.beacon), TxnOp::txn(remove(entry))]);
+        let removal = if held { end(&entry.key, own.put(entry)) } else { remove(entry) };
+        let txn = Txn::new().and_then([get_key(&own.session.beacon), get_key(&entry.key), TxnOp::txn(removal)]);
         let answer = transact(&self.connection, Again::Yes, txn).await.map_err(Error::from)?;
+        let [beacon, key] = found(&answer)?.try_into().map_err(|_| nonsense())?;
+        let is_deleted = deletions(&answer) != [0];
+        if held && !is_deleted && key.iter().any(|key| key.create_revision() == entry.created) {
+            return self.end_changed(own, entry).await;
+        }
         self.ledger.found_gone(entry, revision(&answer)?);
-        let lives = found(&answer)?.pop().is_some_and(|beacon| !beacon.is_empty());
-        Ok(if held && (lives || deletions(&answer) != [0]) { Unlocked::Released } else { Unlocked::NotHeld })
+        Ok(if held && (!beacon.is_empty() || is_deleted) { Unlocked::Released } else { Unlocked::NotHeld })
     }
 
     /// Nobody knows what the store has of this claim.

@@ -4,7 +4,7 @@ use etcd_client::{
     Compare, CompareOp, DeleteOptions, GetOptions, KeyValue, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse,
     TxnResponse,
 };
-use lock_core::{OwnerId, Result};
+use lock_core::{LockValue, OwnerId, Result};
 
 use crate::error::nonsense;
 use crate::keys::end_of;
@@ -21,10 +21,24 @@ pub(crate) struct Spot {
     pub(crate) line: String,
     /// The key that it has if it comes while nobody is in line.
     pub(crate) seat: String,
-    /// The key that it has else.
+    /// The key that it has else. Of a claim that shows a value it is the seat as well.
     pub(crate) place: String,
-    /// The value of its key.
+    /// The value of its key, unless it shows another.
     pub(crate) owner: OwnerId,
+    /// What it shows. Then the owner is in the key's name.
+    pub(crate) shows: Option<LockValue>,
+}
+
+impl Spot {
+    /// The value of its key.
+    fn value(&self) -> &str {
+        self.shows.as_ref().map_or(self.owner.as_str(), LockValue::as_str)
+    }
+
+    /// Was this key, which has one of its names, put for this claim, and not kept since?
+    pub(crate) fn has(&self, key: &KeyValue, session: &Session) -> bool {
+        key.lease() == session.lease && (self.shows.is_some() || key.value() == self.owner.as_str().as_bytes())
+    }
 }
 
 /// What became of a request for a place.
@@ -41,7 +55,7 @@ pub(crate) enum Joined {
 pub(crate) fn take(spot: &Spot, session: &Session, tokens: &Tokens, base: Base) -> Txn {
     Txn::new()
         .when(may_put(spot, session, tokens, base, empty(spot)))
-        .and_then([session.put(&spot.seat, spot.owner.as_str())])
+        .and_then([session.put(&spot.seat, spot.value())])
         .or_else(refused(spot, session, tokens).into_iter().chain([first(&spot.line)]).collect::<Vec<_>>())
 }
 
@@ -51,7 +65,7 @@ pub(crate) fn join(spot: &Spot, session: &Session, tokens: &Tokens, base: Base, 
     let is_new = Compare::create_revision(spot.place.as_str(), CompareOp::Equal, 0);
     let at_the_end = Txn::new()
         .when(may_put(spot, session, tokens, base, is_new))
-        .and_then([session.put(&spot.place, spot.owner.as_str()), last(&spot.line)])
+        .and_then([session.put(&spot.place, spot.value()), last(&spot.line)])
         .or_else(refused(spot, session, tokens));
     let behind = Txn::new()
         .when(is_own(&spot.seat, spot, session))
@@ -62,7 +76,7 @@ pub(crate) fn join(spot: &Spot, session: &Session, tokens: &Tokens, base: Base, 
     }
     Txn::new()
         .when(may_put(spot, session, tokens, base, empty(spot)))
-        .and_then([session.put(&spot.seat, spot.owner.as_str())])
+        .and_then([session.put(&spot.seat, spot.value())])
         .or_else([TxnOp::txn(behind)])
 }
 
@@ -106,9 +120,13 @@ fn empty(spot: &Spot) -> Compare {
     Compare::create_revision(spot.line.as_str(), CompareOp::Equal, 0).with_range(end_of(&spot.line))
 }
 
-/// This key was put for this claim.
-fn is_own(key: &str, spot: &Spot, session: &Session) -> [Compare; 2] {
-    [Compare::value(key, CompareOp::Equal, spot.owner.as_str()), Compare::lease(key, CompareOp::Equal, session.lease)]
+/// This key was put for this claim, and not kept since. Where the owner is in its name, the value may be any.
+fn is_own(key: &str, spot: &Spot, session: &Session) -> Vec<Compare> {
+    let lease = Compare::lease(key, CompareOp::Equal, session.lease);
+    match spot.shows {
+        None => vec![Compare::value(key, CompareOp::Equal, spot.owner.as_str()), lease],
+        Some(_) => vec![lease],
+    }
 }
 
 /// What tells why it was refused: the beacon, the epoch, the base of tokens, the seat, the place.
@@ -150,13 +168,20 @@ pub(crate) fn leave(some: &[&Spot], session: &Session, epochs: &[usize]) -> Txn 
         .or_else([get_key(&session.beacon)].into_iter().chain(known).collect::<Vec<_>>())
 }
 
-/// Ends the hold of who has its place, if its key is the one of this create revision, and tells by this mark who is behind
-/// it that it held. The mark goes with the lease, which lives as long as the key does.
-pub(crate) fn pass(entry: &Entry, mark: &str, session: &Session) -> Txn {
-    let key = entry.key.as_str();
-    Txn::new()
-        .when([Compare::create_revision(key, CompareOp::Equal, entry.created)])
-        .and_then([TxnOp::delete(key, None), session.put(mark, key)])
+/// Ends the hold of who has its place, if its key was last put at this revision, and tells by this mark who is behind it
+/// that it held. The mark goes with the lease, which lives as long as the key does.
+pub(crate) fn pass(key: &str, put: i64, mark: &str, session: &Session) -> Txn {
+    unchanged(key, put).and_then([TxnOp::delete(key, None), session.put(mark, key)])
+}
+
+/// Ends a hold, if its key was last put at this revision. Should it land after the hold was kept, it does nothing.
+pub(crate) fn end(key: &str, put: i64) -> Txn {
+    unchanged(key, put).and_then([TxnOp::delete(key, None)])
+}
+
+/// The key was last put at this revision. No other key ever was, so it is the one that was granted, too.
+pub(crate) fn unchanged(key: &str, put: i64) -> Txn {
+    Txn::new().when([Compare::mod_revision(key, CompareOp::Equal, put)])
 }
 
 /// Deletes the key if it is the one of this create revision.
@@ -167,6 +192,12 @@ pub(crate) fn remove(entry: &Entry) -> Txn {
 /// The same of any key.
 pub(crate) fn remove_key(key: &[u8], created: i64) -> Txn {
     Txn::new().when([Compare::create_revision(key, CompareOp::Equal, created)]).and_then([TxnOp::delete(key, None)])
+}
+
+/// The same of any key that was last put at this revision.
+pub(crate) fn end_key(key: &KeyValue) -> Txn {
+    let is_it = Compare::mod_revision(key.key(), CompareOp::Equal, key.mod_revision());
+    Txn::new().when([is_it]).and_then([TxnOp::delete(key.key(), None)])
 }
 
 /// Everything about a key.

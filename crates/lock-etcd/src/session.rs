@@ -77,7 +77,7 @@ impl Session {
     /// None of them is about a claim: nothing was done for any.
     pub(crate) async fn open(connection: &Connection, keys: &Keys, tokens: &Tokens, seconds: i64) -> Result<Self> {
         let opening = async {
-            let (lease, since, ttl) = grant(connection, seconds).await?;
+            let (lease, since, ttl) = grant(connection, seconds, |_| ()).await?;
             let beacon = keys.beacon(lease);
             // Only where there is none, so that it does no harm should it come twice.
             let others = GetOptions::new().with_prefix().with_keys_only().with_limit(2);
@@ -320,10 +320,15 @@ impl Session {
 }
 
 /// Takes a lease of so many seconds: its number, since when it runs at the earliest, and its time. The number is ours, so
-/// that a request that is repeated takes no second one.
-async fn grant(connection: &Connection, seconds: i64) -> Result<(i64, Instant, Duration), Failure> {
+/// that a request that is repeated takes no second one; `begun` is told it before the first byte leaves.
+pub(crate) async fn grant(
+    connection: &Connection,
+    seconds: i64,
+    begun: impl Fn(i64),
+) -> Result<(i64, Instant, Duration), Failure> {
     loop {
         let number = rand::random_range(1..i64::MAX);
+        begun(number);
         let began = connection.clock.now();
         let granted = connection.ask(Again::Yes, |link| {
             let (mut lease, options) = (link.lease.clone(), LeaseGrantOptions::new().with_id(number));

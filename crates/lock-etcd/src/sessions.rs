@@ -147,7 +147,7 @@ impl Shared {
 }
 
 /// A lease as etcd is told it: never less than we promise.
-fn whole_seconds(lease: Duration) -> i64 {
+pub(crate) fn whole_seconds(lease: Duration) -> i64 {
     let seconds = lease.as_secs().saturating_add(u64::from(lease.subsec_nanos() > 0));
     seconds.clamp(1, ENDLESS) as i64
 }

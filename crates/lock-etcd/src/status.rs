@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use etcd_client::{GetOptions, KeyValue, SortOrder, SortTarget};
-use lock_core::{Error, Holder, ListQuery, LockName, LockStatus, OwnerId, Page, Result};
+use lock_core::{Error, Holder, ListQuery, LockName, LockStatus, Page, Result};
 
 use crate::Shared;
 use crate::connection::Again;
 use crate::keys::end_of;
 use crate::requests::{remove_key, text};
 use crate::session::transact;
+use crate::standing::Standing;
 use crate::tokens::Base;
 
 /// How many keys are asked for at a time.
@@ -26,8 +27,18 @@ struct Seen {
 
 impl Shared {
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockStatus> {
-        let line = self.line(name).await?;
+        let line = self.line(name, 0).await?;
         self.status(name.clone(), &line, &mut Seen::default()).await
+    }
+
+    /// The first in line, and nobody else is read.
+    pub(crate) async fn first(&self, name: &LockName) -> Result<Option<Holder>> {
+        let line = self.line(name, 1).await?;
+        let standing = self.standings(&line).await?.pop();
+        match line.first().zip(standing) {
+            Some((first, standing)) => self.holder(first, standing, &mut Seen::default()).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     pub(crate) async fn list(&self, query: &ListQuery) -> Result<Page> {
@@ -46,9 +57,11 @@ impl Shared {
     pub(crate) async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
         // By its revision, so that whoever is named in the answer is the one who lost it, and not the next.
         loop {
-            let line = self.line(name).await?;
-            let Some(first) = line.first() else { return Ok(None) };
-            let holder = self.holder(first, &mut Seen::default()).await?;
+            let line = self.line(name, 1).await?;
+            let Some((first, standing)) = line.first().zip(self.standings(&line).await?.pop()) else {
+                return Ok(None);
+            };
+            let holder = self.holder(first, standing, &mut Seen::default()).await?;
             let removed = transact(&self.connection, Again::No, remove_key(first.key(), first.create_revision()));
             if removed.await.map_err(Error::from)?.succeeded() {
                 return Ok(Some(holder));
@@ -56,10 +69,10 @@ impl Shared {
         }
     }
 
-    /// Who stands in line, the first in line first.
-    async fn line(&self, name: &LockName) -> Result<Vec<KeyValue>> {
+    /// Who stands in line, the first in line first, so many at most; zero: all.
+    pub(crate) async fn line(&self, name: &LockName, limit: i64) -> Result<Vec<KeyValue>> {
         let line = self.keys.line(name);
-        let options = GetOptions::new().with_range(end_of(&line));
+        let options = GetOptions::new().with_range(end_of(&line)).with_limit(limit);
         self.get(line.into(), options.with_sort(SortTarget::Create, SortOrder::Ascend)).await
     }
 
@@ -97,14 +110,15 @@ impl Shared {
     }
 
     async fn status(&self, name: LockName, line: &[KeyValue], seen: &mut Seen) -> Result<LockStatus> {
-        let (holder, waiters) = match line {
-            [] => (None, &[][..]),
-            [first, waiters @ ..] => (Some(self.holder(first, seen).await?), waiters),
+        let mut standings = self.standings(line).await?.into_iter();
+        let holder = match line.first().zip(standings.next()) {
+            Some((first, standing)) => Some(self.holder(first, standing, seen).await?),
+            None => None,
         };
-        Ok(LockStatus::new(name, holder, waiters.iter().map(|key| self.owner(key))))
+        Ok(LockStatus::new(name, holder, standings.map(|waiter| waiter.owner)))
     }
 
-    async fn holder(&self, key: &KeyValue, seen: &mut Seen) -> Result<Holder> {
+    async fn holder(&self, key: &KeyValue, standing: Standing, seen: &mut Seen) -> Result<Holder> {
         let remaining = match seen.leases.get(&key.lease()) {
             Some(remaining) => *remaining,
             None => self.remaining(key.lease()).await?,
@@ -113,7 +127,7 @@ impl Shared {
         let created = key.create_revision();
         let token = self.base_of(created, &mut seen.base).await?.token(created)?;
         // The store keeps no times.
-        Ok(Holder::new(self.owner(key), token, Duration::ZERO, remaining))
+        Ok(Holder::new(standing.owner, token, Duration::ZERO, remaining).with_value(standing.value))
     }
 
     /// Rounded up to a whole second.
@@ -127,14 +141,5 @@ impl Shared {
         });
         let left = asking.await?.value.ttl();
         Ok(Duration::from_secs(u64::try_from(left + 1).unwrap_or_default()))
-    }
-
-    /// What stands in the key; other libraries write nothing there, and are known by their key.
-    fn owner(&self, key: &KeyValue) -> OwnerId {
-        if !key.value().is_empty() {
-            return OwnerId::from_store(&text(key.value()));
-        }
-        let key = text(key.key());
-        OwnerId::from_store(self.keys.parse(&key).map_or(key.as_str(), |(_, rest)| rest))
     }
 }

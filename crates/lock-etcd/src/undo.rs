@@ -11,8 +11,9 @@ use lock_core::{Error, Result, Unlocked};
 
 use crate::connection::{Again, Connection};
 use crate::error::nonsense;
-use crate::requests::{Spot, deleted, deletions, found, leave, line, remove_key, revision};
+use crate::requests::{Spot, deleted, deletions, end_key, found, leave, line, revision};
 use crate::session::{Session, epoch_of, transact};
+use crate::standing::Standing;
 use crate::waiters::Entry;
 
 /// A transaction may have 128 operations; each claim takes four.
@@ -113,11 +114,11 @@ pub(crate) async fn sweep(connection: &Connection, name: &str, owner: &str) -> R
     let asking = transact(connection, Again::Yes, Txn::new().and_then([line(name)]));
     let answer = asking.await.map_err(Error::from)?;
     let in_line = found(&answer)?.pop().ok_or_else(nonsense)?;
-    let own: Vec<_> = in_line.iter().filter(|key| key.value() == owner.as_bytes()).collect();
+    let own: Vec<_> = in_line.iter().filter(|key| Standing::is_of(name, key, owner)).collect();
     if own.is_empty() {
         return Ok(Undone { unlocked: Unlocked::NotHeld, deleted: Vec::new(), at: revision(&answer)? });
     }
-    let removal = |key: &&KeyValue| TxnOp::txn(remove_key(key.key(), key.create_revision()));
+    let removal = |key: &&KeyValue| TxnOp::txn(end_key(key));
     let removals: Vec<_> = own.iter().map(removal).collect();
     let asking = transact(connection, Again::No, Txn::new().and_then(removals));
     let answer = asking.await.map_err(Error::from)?;

@@ -22,13 +22,13 @@ pub(crate) async fn keep_up(shared: Arc<Shared>) {
             continue;
         };
         tokio::time::sleep((shortest / 10).clamp(TICKS.0, TICKS.1)).await;
-        join_all(sessions.iter().map(|session| shared.keep(session))).await;
+        join_all(sessions.iter().map(|session| shared.keep_up(session))).await;
         join_all(shared.ledger.overdue().iter().map(|id| shared.end(id))).await;
     }
 }
 
 impl Shared {
-    async fn keep(&self, session: &Arc<Session>) {
+    async fn keep_up(&self, session: &Arc<Session>) {
         let now = self.connection.clock.now();
         let needed = self.ledger.needs(session);
         if session.is_lost() || !(needed || session.is_used(now)) {
@@ -46,7 +46,7 @@ impl Shared {
     /// Ends a claim whose time is over. While others keep its lease, the store would not.
     async fn end(&self, id: &str) {
         let Some(own) = self.ledger.get(id) else { return };
-        if own.session.is_lost() {
+        if own.session.is_lost() && own.rests.is_empty() {
             return self.ledger.remove(id);
         }
         if let Err(error) = self.release(id).await {

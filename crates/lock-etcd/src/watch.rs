@@ -19,6 +19,7 @@ use lock_core::{Error, ErrorKind, Failures, Result};
 use tokio::time::MissedTickBehavior;
 
 use crate::Shared;
+use crate::changes::Changes;
 use crate::connection::{Again, Link};
 use crate::error::nonsense;
 use crate::keys::end_of;
@@ -102,6 +103,7 @@ impl Shared {
         if !is_by_proxy(&created) {
             // What was deleted before, it does not tell; the keys that matter are looked at when they are watched.
             self.ledger.opened(revision_of(&created), false);
+            self.changes.begin(false);
             return Ok((stream, link));
         }
         let (first, last) = self.range();
@@ -112,6 +114,7 @@ impl Shared {
             present => present,
         };
         self.ledger.opened(present, true);
+        self.changes.begin(true);
         self.look_at_all(self.ledger.keys()).await?;
         Ok((stream, link))
     }
@@ -166,7 +169,14 @@ impl Shared {
                     return ended();
                 }
             }
-            for number in todo.close {
+            let (lines, closed) = self.changes.todo();
+            for (number, line) in lines {
+                let options = WatchOptions::new().with_watch_id(number).with_range(end_of(&line));
+                if sender.watch(line, Some(options)).await.is_err() {
+                    return ended();
+                }
+            }
+            for number in todo.close.into_iter().chain(closed) {
                 if sender.cancel(number).await.is_err() {
                     return ended();
                 }
@@ -183,6 +193,7 @@ impl Shared {
                     return error;
                 },
                 () = self.ledger.bell.notified() => {}
+                () = self.changes.bell.notified() => {}
                 _ = ticks.tick(), if has_ticks => self.ledger.tick(),
                 _ = sweeps.tick(), if has_sweeps => self.ledger.sweep(),
             }
@@ -191,15 +202,21 @@ impl Shared {
 
     /// False: the stream is of no more use.
     fn hear(&self, message: &WatchResponse) -> bool {
+        let number = message.watch_id();
         if message.canceled() {
-            return self.ledger.has_closed(message.watch_id());
+            return self.ledger.has_closed(number) || self.changes.closed(number);
         }
         if message.created() {
-            self.ledger.watching(message.watch_id(), revision_of(message));
+            self.ledger.watching(number, revision_of(message));
+            self.changes.opened(number);
         }
         for event in message.events() {
             let Some(key) = event.kv() else { continue };
             let (name, at) = (text(key.key()), key.mod_revision());
+            self.changes.heard(number, &name);
+            if Changes::is_of_line(number) {
+                continue;
+            }
             match event.event_type() {
                 EventType::Delete => self.ledger.deleted(&name, at),
                 EventType::Put if self.keys.is_mark(&name) => self.ledger.passed(&text(key.value()), at),

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Claim, Clock, DistributedLock, LockName, OwnerId, Renewal, SystemClock, Unlocked};
+use lock_core::{
+    Claim, Clock, DistributedLock, Kept, LockName, LockValue, OwnerId, Proclaimed, Renewal, SystemClock, Unlocked,
+};
 use lock_etcd::EtcdLock;
 use test_servers::{EtcdCluster, GrpcProxy};
 
@@ -61,6 +63,37 @@ async fn locks_are_handed_over() {
         tokio::time::timeout(BOUND, waiting).await.expect("its turn").unwrap().unwrap();
         std::mem::swap(&mut holder, &mut waiter);
     }
+}
+
+/// A hold goes on without its owner, who is behind the proxy, and shows its value until it ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn holds_are_kept_and_show_values() {
+    const REST: Duration = Duration::from_secs(3);
+    let cluster = EtcdCluster::start(1);
+    let proxy = GrpcProxy::start(&cluster);
+    let (behind, beside) = (connect(&proxy.url()).await, connect(&cluster.url()).await);
+    let mut ours = claim("ours");
+    ours.value = Some(LockValue::new("here").unwrap());
+    behind.try_lock(&ours).await.unwrap().unwrap();
+    let there = LockValue::new("there").unwrap();
+    assert_eq!(behind.proclaim(&ours, &there).await.unwrap(), Proclaimed::Shown);
+    let waiting: Vec<_> = [(&behind, "next"), (&beside, "last")]
+        .map(|(lock, owner)| {
+            let (lock, claim) = (Arc::clone(lock), claim(owner));
+            tokio::spawn(async move {
+                lock.lock(&claim).await.unwrap();
+                lock.unlock(&claim).await.unwrap();
+            })
+        })
+        .into();
+    let began = std::time::Instant::now();
+    assert_eq!(behind.keep(&ours, REST).await.unwrap(), Kept::Kept);
+    let holder = beside.holder(&ours.name).await.unwrap().unwrap();
+    assert!(holder.kept && holder.value == Some(there), "{holder:?}");
+    for waiting in waiting {
+        tokio::time::timeout(BOUND, waiting).await.expect("its turn").unwrap();
+    }
+    assert!(began.elapsed() >= REST, "after {:?}", began.elapsed());
 }
 
 /// Through it, watches and leases are less than what members offer. Who asks is told.

@@ -1,6 +1,6 @@
 //! An election whose leaders are killed, stopped and cut off: one at a time, and seen by all, each once and in order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 
@@ -130,13 +130,18 @@ fn judge(notes: &[Note], options: &FamilyOptions) -> FamilyReport {
     let mut led: BTreeMap<u64, (&str, u64, u64)> = BTreeMap::new();
     let mut seen: BTreeMap<&str, Sights<'_>> = BTreeMap::new();
     let (mut killed, mut blows) = (Vec::new(), 0);
+    // A process may be stopped between the question whether it leads and the step after it. That one step comes when it goes on:
+    // it is what fencing tokens are for.
+    let mut in_a_step = BTreeSet::new();
     for Note { at, client, what } in notes {
         match what {
             What::Begun { token, .. } => drop(led.insert(*token, (client, *at, *at))),
+            What::GoesOn { .. } if in_a_step.remove(client) => {}
             What::GoesOn { token, .. } => led.entry(*token).or_insert((client, *at, *at)).2 = *at,
             What::Seen { leader } => seen.entry(client).or_default().push((*at, leader.as_ref())),
             What::Blind => seen.entry(client).or_default().push((*at, None)),
             What::Killed => killed.push((client.as_str(), *at)),
+            What::Continued => drop(in_a_step.insert(client)),
             _ => {}
         }
         blows += usize::from(matches!(what, What::Killed | What::Stopped | What::CutOff));
@@ -214,6 +219,14 @@ mod tests {
     fn two_never_lead_at_once() {
         assert_eq!(broken(&[&leads(0, 10, "a", 1), &leads(11, 20, "b", 2)]), 0);
         assert_eq!(broken(&[&leads(0, 12, "a", 1), &leads(11, 20, "b", 2)]), 1);
+    }
+
+    #[test]
+    fn who_was_stopped_in_the_middle_of_a_step_ends_it_and_no_more() {
+        let continued = [note(15, "a", What::Continued)];
+        let (one, other) = (leads(0, 16, "a", 1), leads(11, 20, "b", 2));
+        assert_eq!(broken(&[&one, &continued, &other]), 0);
+        assert_eq!(broken(&[&one, &continued, &other, &leads(0, 17, "a", 1)[1..]]), 1);
     }
 
     #[test]

@@ -1,4 +1,6 @@
-use lock_core::SystemClock;
+use std::time::Duration;
+
+use lock_core::{LockName, SystemClock};
 
 use super::*;
 use crate::waiters::Ahead;
@@ -25,7 +27,8 @@ impl Client {
 
     fn enter(&self, owner: &str) -> Place {
         let id = format!("x/{owner}");
-        self.ledger.enter(&id, "x/", &OwnerId::from_store(owner), LEASE, &self.session)
+        let claim = Claim::new(LockName::new("x").unwrap(), OwnerId::from_store(owner), LEASE);
+        self.ledger.enter(&id, "x/", &claim, &self.session)
     }
 
     fn holds(&self, place: &mut Place, own: &Entry) -> bool {
@@ -62,6 +65,26 @@ fn who_heard_of_its_own_end_does_not_hold() {
     client.ledger.deleted("x/1a.1", 12);
     client.ledger.deleted("x/1a.1", 13);
     assert!(!client.holds(&mut place, &own));
+}
+
+/// Whoever waits for what may have been kept is not told of its end when its owner's lease is over.
+#[test]
+fn what_may_be_kept_does_not_end_with_its_session() {
+    for may_be_kept in [false, true] {
+        let client = Client::new();
+        let held = entry("x/0", 7);
+        assert!(client.holds(&mut client.enter("a"), &held));
+        let (mut place, ask) = (client.enter("b"), client.ledger.ask("x/"));
+        let own = entry("x/1a.1", 8);
+        place.waits(&own);
+        ask.wait_for(Ahead { next: held.clone(), alone: true, tells: false, at: 8 }, &own, &mut place);
+        if may_be_kept {
+            client.ledger.keeping("x/a").unwrap();
+            client.ledger.may_rest_on("x/a", 5);
+        }
+        client.ledger.lost(&client.session);
+        assert_eq!(place.outlived(&held), !may_be_kept);
+    }
 }
 
 /// Its own end was heard of before the answer that says that it has to wait.

@@ -1,0 +1,261 @@
+//! Who is told that something happened in a line: those who observe the lock. Each such line is one more watch of the
+//! client's stream, over all keys of the line, and told of what is put, too.
+//!
+//! A watch begins with the present. So whoever observes is told when it begins, and looks; also when it begins anew over
+//! another stream, however the one before ended.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::stream::{Stream, unfold};
+use tokio::sync::{Notify, watch};
+
+use crate::keys::Keys;
+
+/// The numbers of these watches begin after this one, which no other watch reaches.
+const FIRST: i64 = 1 << 40;
+
+/// So many may be asked for and not be opened yet: see `watchlist`.
+const UNANSWERED: usize = 500;
+
+pub(crate) struct Changes {
+    state: Mutex<State>,
+    keys: Keys,
+    /// There is something to be sent.
+    pub(crate) bell: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// By what all keys of the line begin with.
+    lines: HashMap<String, Observed>,
+    by_number: HashMap<i64, String>,
+    last: i64,
+    /// One watch over all keys of the prefix, which numbers them by itself: a proxy. Nothing is closed there.
+    whole: bool,
+    open: VecDeque<(i64, String)>,
+    /// So many have been asked for and not been opened.
+    unanswered: usize,
+    close: Vec<i64>,
+    /// The server was asked to close these.
+    closing: HashSet<i64>,
+}
+
+struct Observed {
+    number: i64,
+    /// So many observe it.
+    observers: usize,
+    told: watch::Sender<()>,
+}
+
+/// Somebody observes a line for as long as it has this.
+struct Observer {
+    changes: Arc<Changes>,
+    line: String,
+    told: watch::Receiver<()>,
+}
+
+impl Changes {
+    pub(crate) fn new(keys: Keys) -> Self {
+        Self { state: Mutex::default(), keys, bell: Notify::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An item each time that something happened in this line. What happens before it was taken is one.
+    pub(crate) fn of(self: &Arc<Self>, line: String) -> impl Stream<Item = ()> + Send + 'static {
+        let mut state = self.state();
+        let told = match state.lines.get_mut(&line) {
+            Some(observed) => {
+                observed.observers += 1;
+                observed.told.subscribe()
+            }
+            None => {
+                let (told, number) = (watch::Sender::new(()), state.ask_for(&line));
+                let receiver = told.subscribe();
+                state.lines.insert(line.clone(), Observed { number, observers: 1, told });
+                receiver
+            }
+        };
+        drop(state);
+        self.bell.notify_one();
+        let observer = Observer { changes: Arc::clone(self), line, told };
+        unfold(observer, async |mut observer| observer.told.changed().await.is_ok().then_some(((), observer)))
+    }
+
+    /// There is a new stream of watches, and nothing is watched over it yet. Is there one over all keys, by a proxy?
+    pub(crate) fn begin(&self, whole: bool) {
+        let mut state = self.state();
+        state.whole = whole;
+        state.open.clear();
+        state.close.clear();
+        state.by_number.clear();
+        state.closing.clear();
+        state.unanswered = 0;
+        let lines: Vec<_> = state.lines.keys().cloned().collect();
+        for line in lines {
+            let number = state.ask_for(&line);
+            if let Some(observed) = state.lines.get_mut(&line) {
+                observed.number = number;
+            }
+        }
+    }
+
+    /// What is to be asked for, and what is to be closed.
+    pub(crate) fn todo(&self) -> (Vec<(i64, String)>, Vec<i64>) {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let count = state.open.len().min(UNANSWERED - state.unanswered);
+        state.unanswered += count;
+        let (open, close) = (state.open.drain(..count).collect(), std::mem::take(&mut state.close));
+        state.closing.extend(&close);
+        (open, close)
+    }
+
+    /// Does a watch of this number tell of a line alone?
+    pub(crate) fn is_of_line(number: i64) -> bool {
+        number > FIRST
+    }
+
+    /// The server tells of what this watch is about from now on.
+    pub(crate) fn opened(&self, number: i64) {
+        let mut state = self.state();
+        if state.whole || Self::is_of_line(number) {
+            state.unanswered = state.unanswered.saturating_sub(1);
+        }
+        match state.by_number.get(&number) {
+            Some(line) => state.tell(line),
+            None if state.whole => state.lines.keys().for_each(|line| state.tell(line)),
+            None => {}
+        }
+    }
+
+    /// The server has closed this watch. Was it asked to?
+    pub(crate) fn closed(&self, number: i64) -> bool {
+        self.state().closing.remove(&number)
+    }
+
+    /// Something was told of this key, by a watch of this number.
+    pub(crate) fn heard(&self, number: i64, key: &str) {
+        let state = self.state();
+        if (state.whole || Self::is_of_line(number))
+            && !state.lines.is_empty()
+            && let Some(line) = self.keys.line_of(key)
+        {
+            state.tell(line);
+        }
+    }
+}
+
+impl State {
+    fn ask_for(&mut self, line: &str) -> i64 {
+        self.last += 1;
+        let number = FIRST + self.last;
+        self.by_number.insert(number, line.to_owned());
+        self.open.push_back((number, line.to_owned()));
+        number
+    }
+
+    fn tell(&self, line: &str) {
+        if let Some(observed) = self.lines.get(line) {
+            observed.told.send_replace(());
+        }
+    }
+}
+
+impl Drop for Observer {
+    fn drop(&mut self) {
+        let mut guard = self.changes.state();
+        let state = &mut *guard;
+        let Some(observed) = state.lines.get_mut(&self.line) else { return };
+        observed.observers -= 1;
+        if observed.observers > 0 {
+            return;
+        }
+        let number = observed.number;
+        state.lines.remove(&self.line);
+        state.by_number.remove(&number);
+        let asked_for = state.open.len();
+        state.open.retain(|(open, _)| *open != number);
+        if state.open.len() == asked_for && !state.whole {
+            state.close.push(number);
+            drop(guard);
+            self.changes.bell.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::{FutureExt, StreamExt};
+
+    use super::*;
+
+    fn changes() -> Arc<Changes> {
+        Arc::new(Changes::new(Keys::new("app").unwrap()))
+    }
+
+    #[tokio::test]
+    async fn a_line_is_watched_for_as_long_as_somebody_observes_it() {
+        let changes = changes();
+        changes.begin(false);
+        let (mut one, two) = (changes.of("app/x/".to_owned()).boxed(), changes.of("app/x/".to_owned()).boxed());
+        let open = changes.todo().0;
+        assert_eq!((open.len(), open[0].1.as_str()), (1, "app/x/"));
+        let number = open[0].0;
+        assert!(Changes::is_of_line(number) && one.next().now_or_never().is_none());
+        changes.opened(number);
+        assert!(one.next().now_or_never().is_some() && one.next().now_or_never().is_none());
+        for (watch, key, is_told) in [(number, "app/x/0", true), (number, "app/y/0", false), (5, "app/x/0", false)] {
+            changes.heard(watch, key);
+            assert_eq!(one.next().now_or_never().is_some(), is_told, "{watch} {key}");
+        }
+        drop(two);
+        assert!(changes.todo().1.is_empty());
+        drop(one);
+        assert_eq!(changes.todo().1, [number]);
+        assert!(changes.closed(number) && !changes.closed(number));
+    }
+
+    #[tokio::test]
+    async fn a_new_stream_tells_that_it_began() {
+        let changes = changes();
+        changes.begin(false);
+        let mut observer = changes.of("app/x/".to_owned()).boxed();
+        let before = changes.todo().0[0].0;
+        for whole in [false, true] {
+            changes.begin(whole);
+            let after = changes.todo().0[0].0;
+            assert!(after > before);
+            // A proxy numbers it otherwise.
+            changes.opened(if whole { 3 } else { after });
+            assert!(observer.next().now_or_never().is_some(), "{whole}");
+        }
+        changes.heard(3, "app/x/1a~me");
+        assert!(observer.next().now_or_never().is_some());
+        // What was not asked for yet is not closed, and a proxy is asked for nothing like that.
+        drop(observer);
+        assert!(changes.todo().1.is_empty());
+        changes.begin(false);
+        drop(changes.of("app/x/".to_owned()));
+        let (open, close) = changes.todo();
+        assert!(open.is_empty() && close.is_empty());
+    }
+
+    #[test]
+    fn not_all_are_asked_for_before_the_first_is_opened() {
+        let changes = changes();
+        changes.begin(false);
+        let _observers: Vec<_> = (0..UNANSWERED + 5).map(|line| changes.of(format!("app/{line}/"))).collect();
+        let first = changes.todo().0;
+        assert_eq!((first.len(), changes.todo().0.len()), (UNANSWERED, 0));
+        first.iter().take(3).for_each(|(number, _)| changes.opened(*number));
+        // Another kind of watch.
+        changes.opened(3);
+        assert_eq!(changes.todo().0.len(), 3);
+        changes.begin(false);
+        assert_eq!(changes.todo().0.len(), UNANSWERED);
+    }
+}
