@@ -32,7 +32,9 @@ pub(super) const ELECT: &str = "Run a command on one of several hosts, and show 
 
 All who start this with the same name stand in line for its lock. The first one leads: it shows its --value to everybody \
 who asks `oarlock leader`, and runs the command, which finds $OARLOCK_NAME and $OARLOCK_TOKEN as with `oarlock run`. If \
-the lock is lost, the command is ended as there, and oarlock campaigns again. So it does when the store is away.
+the lock is about to be lost, because the store is away or oarlock is stopped, the command is ended before another can be \
+elected: SIGTERM and, after --grace (at most a third of the lease), SIGKILL. Then oarlock campaigns again. So it does after \
+`oarlock evict`, of which it is told too late for that.
 
 It ends with the command's code when the command ends by itself. On SIGTERM or SIGINT it ends the command (SIGTERM, and \
 SIGKILL after --grace), lets the next one lead, and ends. Other signals are passed on to the command.";

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
-use oarlock::Instant;
+use oarlock::{Clock, Instant, SystemClock};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
@@ -43,6 +43,11 @@ impl Leash {
             self.told = until;
             self.send(u64::try_from(until.since_origin().as_nanos()).unwrap_or(u64::MAX));
         }
+    }
+
+    /// Is the time over of which it was told last?
+    pub(super) fn is_over(&self) -> bool {
+        SystemClock.now() >= self.told
     }
 
     /// The command is to end.

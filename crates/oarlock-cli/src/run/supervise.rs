@@ -35,13 +35,27 @@ pub(super) enum Outcome {
     Lost,
 }
 
-/// Whose business it is to act on a signal that asks to end.
+/// Whose business it is that the command stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// It is passed on, and the command may do as it likes.
+    /// A signal that asks for the end is passed on, and at a loss the command has its grace, come what may.
     IsTheCommands,
-    /// The command is ended.
+    /// A signal that asks for the end ends it, and it has ended before the lock can be another's.
     IsOurs,
+}
+
+impl Stop {
+    /// The time between SIGTERM and SIGKILL, and how much of it is taken from the time that the lock is held.
+    fn grace(self, job: &Job, lease: &Lease) -> (Duration, Duration) {
+        match self {
+            Self::IsTheCommands => (job.grace, Duration::ZERO),
+            Self::IsOurs => {
+                // With more than that the command would be ended while renewals are on time.
+                let grace = job.grace.min(lease.remaining() / 3);
+                (grace, grace)
+            }
+        }
+    }
 }
 
 /// Why the command is being ended.
@@ -55,13 +69,14 @@ enum Why {
 pub(super) async fn supervise(job: &Job, lease: &Lease, signals: &mut Signals, stop: Stop) -> Result<Outcome, Failure> {
     let (mut leash, inherited) = Leash::new()?;
     let job_control = terminal::is_ours();
-    let mut guardian = start(job, lease, &inherited, job_control)?;
+    let (grace, early) = stop.grace(job, lease);
+    let mut guardian = start(job, lease, &inherited, grace, job_control)?;
     drop(inherited);
     let group = Pid::from_raw(guardian.id().expect("it was not waited for yet") as i32);
     if job_control {
         terminal::lend(group);
     }
-    leash.hold_until(held_until(lease));
+    leash.hold_until(held_until(lease, early));
 
     // Renewals come every third of the lease: the guardian hears of them early enough.
     let mut look = interval((lease.remaining() / 10).max(Duration::from_millis(1)));
@@ -81,12 +96,13 @@ pub(super) async fn supervise(job: &Job, lease: &Lease, signals: &mut Signals, s
                 }
                 Why::Asked(signal)
             }
-            () = lease.lost(), if ending.is_none() => {
-                say(format!("{:?} is lost: ending the command", lease.name().as_str()));
+            () = lost(lease, early), if ending.is_none() => {
+                let state = if lease.is_held() { "is about to be lost" } else { "is lost" };
+                say(format!("{:?} {state}: ending the command", lease.name().as_str()));
                 Why::Lost
             }
             _ = look.tick(), if ending.is_none() => {
-                leash.hold_until(held_until(lease));
+                leash.hold_until(held_until(lease, early));
                 continue;
             }
             () = at(kill_at) => {
@@ -98,7 +114,7 @@ pub(super) async fn supervise(job: &Job, lease: &Lease, signals: &mut Signals, s
         if ending.is_none() {
             ending = Some(why);
             leash.end();
-            kill_at = Some(SystemClock.now() + job.grace + BACKSTOP);
+            kill_at = Some(SystemClock.now() + grace + BACKSTOP);
         }
     };
     if job_control {
@@ -107,9 +123,11 @@ pub(super) async fn supervise(job: &Job, lease: &Lease, signals: &mut Signals, s
     let Some(code) = status.code() else {
         // The guardian was killed, by itself after it ended the group or by another: nobody else is left to end that.
         let _ = killpg(group, Signal::SIGKILL);
+        // It may have known of a loss before us.
+        let is_lost = ending.is_some() || leash.is_over() || !lease.is_held();
         return Ok(match ending {
             Some(Why::Asked(signal)) => Outcome::Stopped(signal),
-            _ if !lease.is_held() => Outcome::Lost,
+            _ if is_lost => Outcome::Lost,
             _ => {
                 say("the command's guardian was killed, and the command with it");
                 let signal = status.signal().unwrap_or(Signal::SIGKILL as i32) as u8;
@@ -120,9 +138,15 @@ pub(super) async fn supervise(job: &Job, lease: &Lease, signals: &mut Signals, s
     Ok(Outcome::Ended { code: code as u8, asked_to })
 }
 
-fn start(job: &Job, lease: &Lease, inherited: &Inherited, job_control: bool) -> Result<Child, Failure> {
+fn start(
+    job: &Job,
+    lease: &Lease,
+    inherited: &Inherited,
+    grace: Duration,
+    job_control: bool,
+) -> Result<Child, Failure> {
     let mut command = itself::again(GUARD)?;
-    command.arg(inherited.number().to_string()).arg(format!("{}ms", job.grace.as_millis()));
+    command.arg(inherited.number().to_string()).arg(format!("{}ms", grace.as_millis()));
     if job_control {
         command.arg("--job-control");
     }
@@ -131,11 +155,22 @@ fn start(job: &Job, lease: &Lease, inherited: &Inherited, job_control: bool) -> 
     command.spawn().map_err(|error| Failure::new(OS_ERROR, format!("cannot start the command's guardian: {error}")))
 }
 
-/// Until when the lock is held. The clock is read first: a pause between the two readings then makes the answer too
+/// Until when the command may run. The clock is read first: a pause between the two readings then makes the answer too
 /// early, never too late.
-fn held_until(lease: &Lease) -> Instant {
+fn held_until(lease: &Lease, early: Duration) -> Instant {
     let now = SystemClock.now();
-    now + lease.remaining()
+    now + lease.remaining().saturating_sub(early)
+}
+
+/// Ends so much before the lock is lost.
+async fn lost(lease: &Lease, early: Duration) {
+    while lease.remaining() > early {
+        let until = held_until(lease, early);
+        tokio::select! {
+            () = lease.lost() => {}
+            () = SystemClock.sleep_until(until) => {}
+        }
+    }
 }
 
 async fn at(instant: Option<Instant>) {

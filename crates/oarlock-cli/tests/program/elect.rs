@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::process::Stdio;
 
-use crate::common::{Place, Running, code, wait_dead, wait_for};
+use crate::common::{Place, Running, code, is_alive, wait_dead, wait_for};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -133,6 +133,26 @@ fn an_elected_oarlock_that_is_killed_takes_its_command_with_it() {
     assert!(text(&place, &["leader", "x"]).ends_with(": b\n"));
     second.signal(Signal::SIGTERM);
     assert_eq!((first.code(), second.code()), (-9, 143));
+}
+
+#[test]
+fn a_command_has_ended_before_another_is_elected() {
+    let place = Place::new();
+    // It ends only when it is killed, and would have more grace than there is.
+    let script = "trap '' TERM; echo $$ >>pids; while :; do echo first >>log; sleep 0.005; done";
+    let first = elect(&place, &["--value", "a", "--lease", "3s", "--grace", "30s"], script);
+    let pids = place.wait_lines("pids", 1);
+    first.signal(Signal::SIGSTOP);
+    let second = elect(&place, &["--value", "b"], "echo next >>log; echo >led; sleep 1000");
+    place.wait_lines("led", 1);
+    assert!(!is_alive(&pids[0]), "two lead");
+    first.signal(Signal::SIGCONT);
+    wait_for("the first one's campaign", || (waiters(&place) == 1).then_some(()));
+    assert_eq!(place.lines("log").last().unwrap(), "next");
+    for candidate in [first, second] {
+        candidate.signal(Signal::SIGTERM);
+        assert_eq!(candidate.code(), 143);
+    }
 }
 
 #[test]

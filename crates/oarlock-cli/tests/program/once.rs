@@ -177,7 +177,7 @@ fn what_a_store_or_a_name_does_not_take_is_refused() {
         assert_eq!(code(output.status), expected, "{args:?}: {output:?}");
         assert!(told(&output).contains(says), "{args:?}: {output:?}");
     }
-    let no_store = place.bare(&["run", "--url", "redis://127.0.0.1:1", "job", "--once", "--slot", "1", "--", "true"]);
-    assert_eq!(code({ no_store }.output().unwrap().status), 69);
+    let no_store = ["run", "--url", "redis://127.0.0.1:1", "job", "--once", "--slot", "1", "--", "true"];
+    assert_eq!(code(place.bare(&no_store).output().unwrap().status), 69);
     assert_eq!(place.read("ran"), "");
 }

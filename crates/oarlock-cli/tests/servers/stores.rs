@@ -1,10 +1,18 @@
-//! `oarlock run` on every store with a server: nothing but the URL changes.
+//! `oarlock run` and `oarlock elect` on every store with a server: nothing but the URL changes.
 
 use std::process::Command;
 
+use nix::sys::signal::Signal;
+use serde_json::Value;
 use test_servers::{MariaDbServer, PostgresServer, RedisServer, ZookeeperServers};
 
-use crate::common::Place;
+use crate::common::{Place, Running, code};
+
+fn works(url: &str) {
+    runs(url);
+    runs_once(url);
+    leads(url);
+}
 
 /// Two runs at once, which do not overlap; the second one's token is higher.
 fn runs(url: &str) {
@@ -26,28 +34,69 @@ fn runs(url: &str) {
     assert_eq!(String::from_utf8_lossy(&held.stdout).trim(), "[]");
 }
 
+/// One of two that come at the same time runs the job, and one that comes later skips it.
+fn runs_once(url: &str) {
+    let place = Place::new();
+    let run = || {
+        let mut command = place.bare(&["--url", url, "run", "once", "--once", "--slot", "1", "--skipped", "9"]);
+        Running::start(command.args(["--", "sh", "-c", "echo >>ran; sleep 0.2"]))
+    };
+    let mut codes = [(); 2].map(|()| run()).map(Running::code);
+    codes.sort_unstable();
+    assert_eq!((codes, place.lines("ran").len()), ([0, 9], 1));
+    let skipped = run().output();
+    let told = String::from_utf8(skipped.stderr).unwrap();
+    assert!(code(skipped.status) == 9 && told.contains("\"once@1\" is skipped: done by sh@"), "{told}");
+    assert!(place.bare(&["--url", url, "evict", "once@1", "--yes"]).output().unwrap().status.success());
+}
+
+/// The next leader leads when the first one was asked to end, and all see which it is.
+fn leads(url: &str) {
+    let place = Place::new();
+    let leader = || -> Value {
+        let output = place.bare(&["--url", url, "leader", "x", "--json"]).output().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let elect = |value: &str| {
+        let mut command = place.bare(&["--url", url, "elect", "x", "--value", value]);
+        Running::start(command.args(["--", "sh", "-c", "echo >>led; sleep 1000"]))
+    };
+    let mut elected = elect("http://0");
+    for round in 1..=2 {
+        place.wait_lines("led", round);
+        assert_eq!(leader()["holder"]["value"], format!("http://{}", round - 1));
+        let next = elect(&format!("http://{round}"));
+        elected.signal(Signal::SIGTERM);
+        assert_eq!(elected.code(), 143);
+        elected = next;
+    }
+    place.wait_lines("led", 3);
+    elected.signal(Signal::SIGTERM);
+    assert_eq!((elected.code(), leader()["state"].as_str()), (143, Some("free")));
+}
+
 #[test]
 fn redis() {
-    runs(&RedisServer::start().url());
+    works(&RedisServer::start().url());
 }
 
 #[test]
 fn postgres() {
-    runs(&PostgresServer::start().url());
+    works(&PostgresServer::start().url());
 }
 
 #[test]
 fn mysql() {
-    runs(&MariaDbServer::start().url());
+    works(&MariaDbServer::start().url());
 }
 
 #[test]
 fn zookeeper() {
-    runs(&ZookeeperServers::start().url());
+    works(&ZookeeperServers::start().url());
 }
 
 #[cfg(feature = "etcd")]
 #[test]
 fn etcd() {
-    runs(&test_servers::EtcdCluster::start(1).url());
+    works(&test_servers::EtcdCluster::start(1).url());
 }
