@@ -251,29 +251,42 @@ async fn values_cost_no_requests_of_their_own() {
     // The session.
     lock.try_lock(&claim("first")).await.unwrap().unwrap();
     lock.unlock(&claim("first")).await.unwrap();
-    for (number, value) in [None, Some("here")].into_iter().enumerate() {
-        let ours = value.map_or_else(|| claim("plain"), |value| showing("showing", value));
-        let mut before = asked();
-        let mut costs = async |most: u64, what: &str| {
-            let cost = asked() - before;
-            assert!((1..=most).contains(&cost), "{what} of {value:?}: {cost} requests");
-            before = asked();
-        };
-        lock.try_lock(&ours).await.unwrap().unwrap();
-        costs(1, "a grant").await;
-        if number == 1 {
-            for value in ["there", "elsewhere"] {
-                assert_eq!(lock.proclaim(&ours, &LockValue::new(value).unwrap()).await.unwrap(), Proclaimed::Shown);
-                costs(1, "a value").await;
+    for value in [None, Some("here")] {
+        // What a client does now and then besides does not fall into the same place each time.
+        let mut least: Vec<(&str, u64)> = Vec::new();
+        for round in 0..5 {
+            let ours =
+                value.map_or_else(|| claim(&format!("plain {round}")), |value| showing(&format!("{round}"), value));
+            let (mut before, mut step) = (asked(), 0);
+            let mut costs = |what: &'static str| {
+                let cost = asked() - before;
+                match least.get_mut(step) {
+                    Some((_, least)) => *least = cost.min(*least),
+                    None => least.push((what, cost)),
+                }
+                (before, step) = (asked(), step + 1);
+            };
+            lock.try_lock(&ours).await.unwrap().unwrap();
+            costs("a grant");
+            if value.is_some() {
+                for value in ["there", "elsewhere"] {
+                    let shown = lock.proclaim(&ours, &LockValue::new(value).unwrap()).await.unwrap();
+                    assert_eq!(shown, Proclaimed::Shown);
+                    costs("a value");
+                }
             }
+            assert_eq!(lock.unlock(&ours).await.unwrap(), Unlocked::Released);
+            costs("a release");
+            lock.lock(&ours).await.unwrap();
+            costs("a grant");
+            assert_eq!(lock.keep(&ours, LONG).await.unwrap(), Kept::Kept);
+            costs("a kept hold");
+            lock.evict(&ours.name).await.unwrap();
         }
-        assert_eq!(lock.unlock(&ours).await.unwrap(), Unlocked::Released);
-        costs(1, "a release").await;
-        lock.lock(&ours).await.unwrap();
-        costs(1, "a grant").await;
-        assert_eq!(lock.keep(&ours, LONG).await.unwrap(), Kept::Kept);
-        costs(3, "a kept hold").await;
-        lock.evict(&ours.name).await.unwrap();
+        for (what, cost) in least {
+            let most = if what == "a kept hold" { 3 } else { 1 };
+            assert!((1..=most).contains(&cost), "{what} of {value:?}: {cost} requests");
+        }
     }
 }
 
