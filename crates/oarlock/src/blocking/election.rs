@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// ```
 /// # fn main() -> oarlock::Result<()> {
 /// use oarlock::Observed;
-/// let election = oarlock::blocking::connect("memory:")?.election("scheduler");
+/// let election = oarlock::blocking::connect("memory:leaders")?.election("scheduler");
 /// let leadership = election.campaign("http://10.0.0.7:8080")?;
 /// let Observed::Held(leader) = election.observe()?.next()? else { unreachable!() };
 /// assert_eq!(leader.value.unwrap().as_str(), "http://10.0.0.7:8080");

@@ -14,7 +14,7 @@ use super::Inner;
 /// ```
 /// # fn main() -> oarlock::Result<()> {
 /// use oarlock::OnceRun;
-/// let locks = oarlock::blocking::connect("memory:")?;
+/// let locks = oarlock::blocking::connect("memory:jobs")?;
 /// let nightly = locks.once("nightly").slot("2026-11-22");
 /// assert_eq!(nightly.run(|_| "sent")?, OnceRun::Ran("sent"));
 /// let OnceRun::Skipped(skipped) = nightly.run(|_| "sent")? else { unreachable!() };

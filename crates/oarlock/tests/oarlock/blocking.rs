@@ -67,7 +67,7 @@ fn the_last_handle_may_go_inside_a_runtime() {
 
 #[test]
 fn a_section_runs_with_the_lock() {
-    let locks = blocking::connect("memory:").unwrap();
+    let locks = blocking::connect("memory:a_section_runs_with_the_lock").unwrap();
     let lease = locks.run("x", |lease| lease.is_held().then_some(lease)).unwrap().unwrap();
     assert!(!lease.is_held());
     let error = locks
@@ -87,7 +87,7 @@ fn skipped<T: std::fmt::Debug>(run: OnceRun<T>) -> Skipped {
 
 #[test]
 fn a_job_runs_once() {
-    let locks = blocking::connect("memory:").unwrap();
+    let locks = blocking::connect("memory:a_job_runs_once").unwrap();
     let job = locks.once("job").slot("1");
     let ran = job.run(|lease| {
         assert!(!skipped(job.run(|_| ()).unwrap()).done);
@@ -111,7 +111,7 @@ fn a_job_runs_once() {
 
 #[test]
 fn a_job_by_hand_says_what_came_of_it() {
-    let locks = blocking::connect("memory:").unwrap();
+    let locks = blocking::connect("memory:a_job_by_hand_says_what_came_of_it").unwrap();
     let job = locks.once("job").at_least(BOUND).at_most(BOUND).lease(BOUND);
     let begun = || job.begin().unwrap().unwrap();
     begun().again().unwrap();
@@ -135,7 +135,7 @@ fn a_job_by_hand_says_what_came_of_it() {
 
 #[test]
 fn a_leader_is_seen_with_its_value() {
-    let locks = blocking::connect("memory:").unwrap();
+    let locks = blocking::connect("memory:a_leader_is_seen_with_its_value").unwrap();
     let election = locks.election("x").lease(BOUND).outage(BOUND).wait(BOUND);
     let mut observer = election.observe().unwrap();
     let mut seen = || match observer.next().unwrap() {
@@ -166,7 +166,7 @@ fn a_leader_is_seen_with_its_value() {
 
 #[test]
 fn a_candidate_runs_its_section_again_after_a_loss() {
-    let locks = blocking::connect("memory:").unwrap();
+    let locks = blocking::connect("memory:a_candidate_runs_its_section_again_after_a_loss").unwrap();
     let mut times = 0;
     let answer = locks.election("x").run("a", |leadership| {
         times += 1;
@@ -188,7 +188,7 @@ fn a_candidate_runs_its_section_again_after_a_loss() {
 /// Each call, as a task of a runtime makes it: an error, and nothing waits or panics.
 #[test]
 fn inside_a_runtime_it_is_an_error() {
-    let locks = blocking::connect("memory:").unwrap();
+    let locks = blocking::connect("memory:inside_a_runtime_it_is_an_error").unwrap();
     let (held, dropped) = (locks.mutex("x").lock().unwrap(), locks.mutex("y").lock().unwrap());
     let (job, election) = (locks.once("once").at_least(BOUND), locks.election("election"));
     let begun = ["done", "failed", "again"].map(|end| {
