@@ -259,7 +259,8 @@ async fn many_show_values_while_they_are_evicted() {
                     let (shown, unlocked) = tokio::join!(lock.proclaim(&held, &other), async {
                         if round % 2 == 0 { lock.unlock(&held).await.map(Some) } else { Ok(None) }
                     });
-                    (shown.unwrap(), unlocked.unwrap());
+                    shown.unwrap();
+                    unlocked.unwrap();
                     lock.unlock(&held).await.unwrap();
                 }
             })
