@@ -47,7 +47,7 @@ fn main() -> ExitCode {
 
 /// Says what is wrong with the command line, or what was asked of it, such as its help.
 fn refused(answer: &clap::Error) -> u8 {
-    let arguments: Vec<_> = env::args().collect();
+    let arguments: Vec<_> = env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
     if !answer.use_stderr() {
         // A help text that nobody reads to its end is no failure.
         let _ = answer.print();

@@ -82,15 +82,17 @@ fn rewrite(kind: Kind, options: TokenStream, function: &mut ItemFn) -> Result<()
     if let Some(slot) = options.text("slot", &arguments, &called)? {
         chosen.extend(quote!(.slot(#slot)));
     }
+    // Names that nothing in the function can mean.
+    let (handle, all) = (Ident::new("handle", Span::mixed_site()), Ident::new("all", Span::mixed_site()));
     // Said to be of this type, so that what is said of another is short.
     let api = if is_async.is_some() { quote!(::oarlock::Locks) } else { quote!(::oarlock::blocking::Locks) };
-    let locks = quote_spanned!(locks.span()=> let locks: &#api = &(#locks););
+    let locks = quote_spanned!(locks.span()=> let #all: &#api = &(#locks););
     let failed =
         quote!(::core::result::Result::Err(error) => ::core::result::Result::Err(::core::convert::From::from(error)));
     let block = match kind {
         Kind::Locked => quote! {{
-            let locked = { #locks locks.mutex(#name)#chosen };
-            match locked.run(#section)#wait {
+            let #handle = { #locks #all.mutex(#name)#chosen };
+            match #handle.run(#section)#wait {
                 ::core::result::Result::Ok(result) => result,
                 #failed,
             }
@@ -98,8 +100,8 @@ fn rewrite(kind: Kind, options: TokenStream, function: &mut ItemFn) -> Result<()
         Kind::Once => {
             succeed_with_run(&mut result)?;
             quote! {{
-                let job = { #locks locks.once(#name)#chosen };
-                match job.try_run(#section)#wait {
+                let #handle = { #locks #all.once(#name)#chosen };
+                match #handle.try_run(#section)#wait {
                     ::core::result::Result::Ok(::oarlock::OnceRun::Ran(result)) => result.map(::oarlock::OnceRun::Ran),
                     ::core::result::Result::Ok(::oarlock::OnceRun::Skipped(skipped)) => {
                         ::core::result::Result::Ok(::oarlock::OnceRun::Skipped(skipped))

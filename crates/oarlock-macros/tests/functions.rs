@@ -75,6 +75,17 @@ fn plain_functions_block() {
     assert!(matches!(plain_once(&locks, false).unwrap(), OnceRun::Skipped(skipped) if skipped.done));
 }
 
+#[oarlock::locked(name = "{handle}{locks}", locks = all)]
+async fn names_of_ours(all: &Locks, handle: &str, locks: u8, job: u8, locked: u8) -> Result<(usize, u8)> {
+    Ok((handle.len(), locks + job + locked))
+}
+
+#[tokio::test]
+async fn an_argument_may_be_called_as_anything() {
+    let locks = oarlock::connect("memory:").await.unwrap();
+    assert_eq!(names_of_ours(&locks, "abc", 1, 2, 3).await.unwrap(), (3, 6));
+}
+
 #[oarlock::once(name = "of {who}", slot = "{day}", at_most = "1h", with = lease)]
 async fn daily<T: std::fmt::Display>(locks: &Locks, who: T, day: u32) -> std::result::Result<String, Failure> {
     Ok(lease.name().to_string())

@@ -14,7 +14,8 @@ use crate::engine::{Lease, LockGuard, Observer};
 
 /// An election: the candidates stand in the line of one lock, and who holds it leads and shows a value, its address for
 /// example. Made by [`Locks::election`](crate::Locks::election). It is the same lock as
-/// [`Locks::mutex`](crate::Locks::mutex) of that name.
+/// [`Locks::mutex`](crate::Locks::mutex) of that name. A `max_hold` of these locks does not bound it: who leads, leads for as
+/// long as it can.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {

@@ -47,7 +47,7 @@ pub(crate) async fn elect(args: &ElectArgs, locks: &Locks) -> Result<u8, Failure
         match outcome {
             Outcome::Stopped(_) => {}
             Outcome::Ended { .. } if !was_lost => {}
-            Outcome::Ended { .. } | Outcome::Lost => {
+            Outcome::Ended { .. } | Outcome::Killed { .. } | Outcome::Lost => {
                 say(format!("{name:?}: leads no more, and campaigns again"));
                 continue;
             }

@@ -61,7 +61,7 @@ fn chosen(args: &RunArgs, locks: &Locks) -> Result<Once, Failure> {
     Ok(once)
 }
 
-/// Does it count as done? What was lost, or has not begun, does not.
+/// Does it count as done? What was lost, was killed with its guardian, or has not begun, does not.
 fn is_done(outcome: &Result<Outcome, Failure>, again_on_failure: bool) -> bool {
     match outcome {
         Ok(Outcome::Ended { code, asked_to }) => !again_on_failure || (*code == 0 && !asked_to),
@@ -91,6 +91,7 @@ mod tests {
             (Ok(Outcome::Ended { code: 3, asked_to: false }), true, false),
             (Ok(Outcome::Ended { code: 0, asked_to: true }), true, false),
             (Ok(Outcome::Ended { code: 143, asked_to: true }), true, false),
+            (Ok(Outcome::Killed { code: 137 }), false, false),
             (Ok(Outcome::Lost), false, false),
             (Err(Failure::silent(71)), false, false),
         ] {

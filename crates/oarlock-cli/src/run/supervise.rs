@@ -29,6 +29,12 @@ pub(super) enum Outcome {
         /// A signal that asks for that was passed on to it before.
         asked_to: bool,
     },
+    /// It did not come to its end: its guardian died, and it with that. Somebody killed it; or it ended the command at the end
+    /// of a lease of whose renewal it had not heard.
+    Killed {
+        /// As a shell would say it.
+        code: u8,
+    },
     /// It was ended, since this signal asked us to end.
     Stopped(Signal),
     /// It was ended, since the lock was lost.
@@ -129,9 +135,11 @@ pub(super) async fn supervise(job: &Job, lease: &Lease, signals: &mut Signals, s
             Some(Why::Asked(signal)) => Outcome::Stopped(signal),
             _ if is_lost => Outcome::Lost,
             _ => {
-                say("the command's guardian was killed, and the command with it");
+                say(
+                    "the command's guardian was killed, or had not heard of a renewal in time, and the command ended with it",
+                );
                 let signal = status.signal().unwrap_or(Signal::SIGKILL as i32) as u8;
-                Outcome::Ended { code: SIGNAL + signal, asked_to }
+                Outcome::Killed { code: SIGNAL + signal }
             }
         });
     };
