@@ -84,8 +84,9 @@ pub(super) async fn supervise(job: &Job, lease: &Lease, signals: &mut Signals, s
     }
     leash.hold_until(held_until(lease, early));
 
-    // Renewals come every third of the lease: the guardian hears of them early enough.
-    let mut look = interval((lease.remaining() / 10).max(Duration::from_millis(1)));
+    // Renewals come every third of the lease; but that of a store that stalls may come just before its end, and the guardian has
+    // to hear of it by then.
+    let mut look = interval((lease.remaining() / 50).max(Duration::from_millis(1)));
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut asked_to = false;
     let mut ending = None;
