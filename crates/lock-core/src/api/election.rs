@@ -44,8 +44,7 @@ impl Election {
 
     /// The time after which another can be elected if a leader is not heard of. See [`Mutex::lease`](crate::Mutex::lease).
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.options.lease = lease;
-        self.options.lease_chosen = true;
+        self.options.choose_lease(lease);
         self
     }
 
@@ -106,11 +105,8 @@ impl Election {
                 let leadership = self.stand(&value, &options).await?;
                 pauses = Pauses::default();
                 let output = leadership.guard.run(section(&leadership)).await?;
-                match leadership.resign().await {
-                    Err(error) if error.kind() == ErrorKind::Lost => Err(error),
-                    // It is repeated in the background.
-                    _ => Ok(output),
-                }
+                leadership.guard.finish().await?;
+                Ok::<_, Error>(output)
             };
             let error = match led.await {
                 Ok(output) => return Ok(output),

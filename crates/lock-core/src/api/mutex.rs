@@ -110,14 +110,8 @@ impl Mutex {
     pub async fn run<T>(&self, section: impl AsyncFnOnce(Lease) -> T) -> Result<T> {
         let guard = self.lock().await?;
         let output = guard.run(section(guard.lease())).await?;
-        match guard.unlock().await {
-            Ok(()) => Ok(output),
-            Err(error) if error.kind() == ErrorKind::Lost => Err(error),
-            Err(error) => {
-                tracing::debug!(?error, "the release goes on in the background");
-                Ok(output)
-            }
-        }
+        guard.finish().await?;
+        Ok(output)
     }
 
     /// Takes the lock now or not at all: `None` means that it is held by another, or waited for where the store is

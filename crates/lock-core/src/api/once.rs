@@ -129,8 +129,7 @@ impl Once {
 
     /// The time after which the job can be run again if its process dies. See [`Mutex::lease`](crate::Mutex::lease).
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.options.lease = lease;
-        self.options.lease_chosen = true;
+        self.options.choose_lease(lease);
         self
     }
 
@@ -172,16 +171,15 @@ impl Once {
         section: impl AsyncFnOnce(Lease) -> T,
         failed: impl Fn(&T) -> bool,
     ) -> Result<OnceRun<T>> {
-        let guard = match self.begin().await? {
+        let OnceGuard { mut guard, at_least } = match self.begin().await? {
             Ok(guard) => guard,
             Err(skipped) => return Ok(OnceRun::Skipped(skipped)),
         };
         let output = guard.run(section(guard.lease())).await?;
-        match if failed(&output) { guard.failed().await } else { guard.done().await } {
-            Err(error) if error.kind() == ErrorKind::Lost => return Err(error),
-            Err(error) => tracing::debug!(?error, "what came of it is said again in the background"),
-            Ok(()) => {}
+        if !failed(&output) {
+            guard.keep_for(Some(at_least));
         }
+        guard.finish().await?;
         Ok(OnceRun::Ran(output))
     }
 

@@ -54,6 +54,11 @@ impl Default for LockOptions {
 }
 
 impl LockOptions {
+    /// This lease, and not the one that suits the store best.
+    pub(crate) fn choose_lease(&mut self, lease: Duration) {
+        (self.lease, self.lease_chosen) = (lease, true);
+    }
+
     /// The lease that the store is asked for, if it can give no more than that at most.
     pub(crate) fn asked_lease(&self, longest: Option<Duration>) -> Duration {
         let longest = longest.filter(|_| !self.lease_chosen).unwrap_or(Duration::MAX);
@@ -142,8 +147,7 @@ macro_rules! setters {
         ///
         /// Without a choice it is 30 s, or what comes nearest to that among those that the store gives.
         pub fn lease(mut self, lease: Duration) -> Self {
-            self.options.lease = lease;
-            self.options.lease_chosen = true;
+            self.options.choose_lease(lease);
             self
         }
 

@@ -157,6 +157,18 @@ impl LockGuard {
         }
     }
 
+    /// The same at the end of a section that the lock covered: only its loss is an error. What else fails is repeated in the
+    /// background.
+    pub(crate) async fn finish(self) -> Result<()> {
+        match self.unlock().await {
+            Err(error) if error.kind() != ErrorKind::Lost => {
+                tracing::debug!(?error, "the release goes on in the background");
+                Ok(())
+            }
+            finished => finished,
+        }
+    }
+
     /// Gives it back to the store, or has the store keep it; answers whether it was held.
     async fn release(&self) -> Result<bool> {
         let (backend, hold) = (&self.core.backend, &self.lease.hold);
