@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Claim, Config, DistributedLock, Grant, LockName, Locks, OwnerId, Registry, Renewal, Result};
+use lock_core::{
+    Claim, Config, DistributedLock, Grant, LockName, LockValue, Locks, OwnerId, Registry, Renewal, Result,
+};
 use lock_sql::{MySqlFactory, PostgresFactory};
 use sqlx::{Connection, Executor, PgConnection};
 use test_servers::PostgresServer;
@@ -21,6 +23,12 @@ pub(crate) fn claim(name: &str, owner: &str) -> Claim {
 
 pub(crate) fn lasting(name: &str, owner: &str, lease: Duration) -> Claim {
     Claim::new(LockName::new(name).unwrap(), OwnerId::from_store(owner), lease)
+}
+
+/// The claim, which shows this.
+pub(crate) fn showing(mut claim: Claim, text: &str) -> Claim {
+    claim.value = Some(LockValue::new(text).unwrap());
+    claim
 }
 
 pub(crate) async fn connect(url: &str) -> Result<Locks> {

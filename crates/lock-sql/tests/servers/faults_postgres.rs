@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::by_hand::{client, number, raw, run};
 use crate::common::{
     BOUND, LET_COMMIT, LONG, claim, granted, have_commits_hang, in_background, in_line, lasting, until,
 };
@@ -16,22 +17,6 @@ use tokio::task::JoinHandle;
 
 /// Ends every session of ours.
 const ENDED: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'oarlock'";
-
-async fn client(server: &PostgresServer) -> Arc<PostgresLock> {
-    Arc::new(PostgresLock::connect(&server.url(), "oarlock").await.unwrap())
-}
-
-async fn raw(server: &PostgresServer) -> PgConnection {
-    PgConnection::connect(&server.url()).await.unwrap()
-}
-
-async fn run(server: &PostgresServer, statement: &str) {
-    raw(server).await.execute(sqlx::raw_sql(AssertSqlSafe(statement))).await.unwrap();
-}
-
-async fn number(server: &PostgresServer, query: &'static str) -> i64 {
-    sqlx::query_scalar(query).fetch_one(&mut raw(server).await).await.unwrap()
-}
 
 /// A lock that `one` holds, and another client, which waits for it through this proxy.
 async fn held_and_awaited(one: &PostgresLock, proxy: &Proxy) -> (Claim, Arc<PostgresLock>, JoinHandle<Result<Grant>>) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::common::{BOUND, LONG, claim, granted, in_background, in_line, lasting, renewed, soon, until};
+use crate::common::{BOUND, LONG, claim, granted, in_background, in_line, lasting, renewed, showing, soon, until};
 use lock_core::{Claim, DistributedLock, ErrorKind, Kept, LockName, LockValue, Proclaimed, Renewal, Unlocked};
 use lock_sql::{MySqlLock, ServerOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, Row};
@@ -38,12 +38,6 @@ fn value(text: &str) -> LockValue {
     LockValue::new(text).unwrap()
 }
 
-fn showing(name: &str, owner: &str, text: &str) -> Claim {
-    let mut claim = claim(name, owner);
-    claim.value = Some(value(text));
-    claim
-}
-
 async fn shown(lock: &MySqlLock, name: &str) -> Option<String> {
     let holder = lock.holder(&LockName::new(name).unwrap()).await.unwrap()?;
     holder.value.map(|value| value.as_str().to_owned())
@@ -54,7 +48,7 @@ async fn shown(lock: &MySqlLock, name: &str) -> Option<String> {
 async fn nothing_that_comes_late_changes_a_kept_hold() {
     let server = MariaDbServer::start();
     let (lock, late) = (client(&server.url()).await, client(&server.url()).await);
-    let held = showing("x", "holder", "shown");
+    let held = showing(claim("x", "holder"), "shown");
     let grant = lock.try_lock(&held).await.unwrap().unwrap();
     let row = async |columns: &str| rows(&server, columns, "oarlock_lock").await.pop().unwrap();
     let before = row("token, since_us").await;
@@ -128,7 +122,7 @@ async fn a_value_that_lands_late_replaces_no_later_one() {
     let server = MariaDbServer::start();
     let proxy = Proxy::new(server.address());
     let lock = client(&format!("mysql://root@{}/mysql", proxy.address())).await;
-    let held = showing("x", "holder", "first");
+    let held = showing(claim("x", "holder"), "first");
     lock.try_lock(&held).await.unwrap().unwrap();
     // The connection knows the statement from now on.
     assert_eq!(lock.proclaim(&held, &value("second")).await.unwrap(), Proclaimed::Shown);
@@ -148,7 +142,7 @@ async fn a_value_that_lands_late_replaces_no_later_one() {
 async fn a_value_goes_with_its_hold() {
     let server = MariaDbServer::start();
     let (lock, other) = (client(&server.url()).await, client(&server.url()).await);
-    let (a, b) = (showing("x", "a", "of a"), showing("x", "b", "of b"));
+    let (a, b) = (showing(claim("x", "a"), "of a"), showing(claim("x", "b"), "of b"));
     lock.try_lock(&a).await.unwrap().unwrap();
     assert_eq!(lock.try_lock(&b).await.unwrap(), None);
     assert_eq!(values(&server).await, ["a of a"], "who is refused leaves nothing");
@@ -159,7 +153,7 @@ async fn a_value_goes_with_its_hold() {
     granted(waiting).await;
     assert_eq!(shown(&lock, "x").await.as_deref(), Some("of b"));
     assert_eq!(values(&server).await, ["b of b"]);
-    let quits = showing("x", "quits", "never seen");
+    let quits = showing(claim("x", "quits"), "never seen");
     let waiting = in_background(&lock, &quits);
     until("it is in line", async || in_line(&*lock, "x").await == 1).await;
     waiting.abort();
@@ -176,12 +170,12 @@ async fn a_value_goes_with_its_hold() {
 async fn values_of_the_dead_are_swept() {
     let server = MariaDbServer::start();
     let lock = client(&server.url()).await;
-    let (held, kept) = (showing("held", "h", "held"), showing("kept", "k", "kept"));
+    let (held, kept) = (showing(claim("held", "h"), "held"), showing(claim("kept", "k"), "kept"));
     for claim in [&held, &kept] {
         lock.try_lock(claim).await.unwrap().unwrap();
     }
     assert_eq!(lock.keep(&kept, LONG).await.unwrap(), Kept::Kept);
-    let waiting = in_background(&lock, &showing("held", "w", "waits"));
+    let waiting = in_background(&lock, &showing(claim("held", "w"), "waits"));
     until("it is in line", async || in_line(&*lock, "held").await == 1).await;
     run(
         &server,
@@ -219,7 +213,7 @@ async fn tables_of_an_earlier_release() {
     let lock = client(&server.url()).await;
     assert_eq!(lock.holder(&held.name).await.unwrap().unwrap().owner, held.owner);
     assert_eq!(lock.unlock(&held).await.unwrap(), Unlocked::Released);
-    lock.try_lock(&showing("x", "new", "new")).await.unwrap().unwrap();
+    lock.try_lock(&showing(claim("x", "new"), "new")).await.unwrap().unwrap();
     assert_eq!(shown(&lock, "x").await.as_deref(), Some("new"));
     assert_eq!(rows(&server, "value", "oarlock_meta WHERE name = 'value'").await, ["0"]);
     MySqlLock::connect(&server.url().replace("root", "app"), "oarlock").await.unwrap();

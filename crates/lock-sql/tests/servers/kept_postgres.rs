@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::common::{LONG, claim, granted, in_background, in_line, lasting, renewed, until};
+use crate::by_hand::{client, number, raw, run, text};
+use crate::common::{LONG, claim, granted, in_background, in_line, lasting, renewed, showing, until};
 use futures_util::future::join_all;
 use lock_core::{Claim, DistributedLock, ErrorKind, Kept, LockName, LockValue, Proclaimed, Renewal, Unlocked};
 use lock_sql::{PostgresLock, PostgresSessionLock, ServerOptions};
@@ -14,31 +15,6 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// All of the row of the lock `x`.
 const ROW: &str = "SELECT l::text FROM oarlock_lock AS l WHERE name = 'oarlock/x'";
-
-async fn client(server: &PostgresServer) -> Arc<PostgresLock> {
-    Arc::new(PostgresLock::connect(&server.url(), "oarlock").await.unwrap())
-}
-
-async fn raw(server: &PostgresServer) -> PgConnection {
-    PgConnection::connect(&server.url()).await.unwrap()
-}
-
-async fn run(server: &PostgresServer, statement: &str) {
-    raw(server).await.execute(sqlx::raw_sql(AssertSqlSafe(statement))).await.unwrap();
-}
-
-async fn number(server: &PostgresServer, query: &str) -> i64 {
-    sqlx::query_scalar(AssertSqlSafe(query)).fetch_one(&mut raw(server).await).await.unwrap()
-}
-
-async fn text(server: &PostgresServer, query: &str) -> String {
-    sqlx::query_scalar(AssertSqlSafe(query)).fetch_one(&mut raw(server).await).await.unwrap()
-}
-
-fn showing(mut claim: Claim, text: &str) -> Claim {
-    claim.value = Some(LockValue::new(text).unwrap());
-    claim
-}
 
 /// The row has another owner from then on, the same token, and the new end; the value stays its first owner's. What the first
 /// owner asks late changes nothing, and whoever evicts the hold leaves nothing of it.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::common::{LONG, claim, granted, in_background, in_line, renewed, until};
+use crate::by_hand::{run, session_client as client, text};
+use crate::common::{LONG, claim, granted, in_background, in_line, renewed, showing, until};
 use lock_core::{Claim, DistributedLock, Kept, LockValue, Proclaimed, Renewal, Unlocked};
 use lock_sql::{PostgresSessionLock, ServerOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
@@ -17,25 +18,6 @@ const LOCKS: &str = "SELECT count(*)::text FROM pg_locks WHERE locktype = 'advis
 /// The note of the lock `x`.
 const NOTE: &str =
     "SELECT owner || ' ' || token || ' ' || pid || ' ' || lease_us FROM oarlock_hold WHERE name = 'oarlock/x'";
-
-async fn client(server: &PostgresServer) -> Arc<PostgresSessionLock> {
-    Arc::new(PostgresSessionLock::connect(&server.url(), "oarlock").await.unwrap())
-}
-
-async fn run(server: &PostgresServer, statement: &str) {
-    let mut raw = PgConnection::connect(&server.url()).await.unwrap();
-    raw.execute(sqlx::raw_sql(AssertSqlSafe(statement))).await.unwrap();
-}
-
-async fn text(server: &PostgresServer, query: &'static str) -> String {
-    let mut raw = PgConnection::connect(&server.url()).await.unwrap();
-    sqlx::query_scalar(query).fetch_one(&mut raw).await.unwrap()
-}
-
-fn showing(mut claim: Claim, text: &str) -> Claim {
-    claim.value = Some(LockValue::new(text).unwrap());
-    claim
-}
 
 /// It is a note that names no session, and the one that it had serves others: who evicts the hold does not end that.
 #[tokio::test]

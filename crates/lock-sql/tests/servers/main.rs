@@ -1,6 +1,7 @@
 //! What needs servers, but for the suite.
 
 mod bell;
+mod by_hand;
 mod common;
 mod faults_mysql;
 mod faults_postgres;

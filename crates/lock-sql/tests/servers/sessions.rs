@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::by_hand::{number, raw, run, session_client as client};
 use crate::common::{BOUND, LONG, claim, granted, in_background, in_line, lasting, renewed, soon, until};
 use lock_core::{Config, DistributedLock, ErrorKind, LockName, OnceRun, Registry, Renewal, StoreToken, Unlocked};
 use lock_sql::{MySqlFactory, PostgresFactory, PostgresLock, PostgresSessionLock, ServerOptions};
@@ -13,22 +14,6 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// How many sessions have an advisory lock, or wait for one.
 const IN_LINE: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
-
-async fn client(server: &PostgresServer) -> Arc<PostgresSessionLock> {
-    Arc::new(PostgresSessionLock::connect(&server.url(), "oarlock").await.unwrap())
-}
-
-async fn raw(server: &PostgresServer) -> PgConnection {
-    PgConnection::connect(&server.url()).await.unwrap()
-}
-
-async fn run(server: &PostgresServer, statement: &str) {
-    raw(server).await.execute(sqlx::raw_sql(AssertSqlSafe(statement))).await.unwrap();
-}
-
-async fn number(server: &PostgresServer, query: &'static str) -> i64 {
-    sqlx::query_scalar(query).fetch_one(&mut raw(server).await).await.unwrap()
-}
 
 async fn connect(url: &str) -> lock_core::Result<lock_core::Locks> {
     let mut registry = Registry::new();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::by_hand::client;
 use crate::common::{LONG, claim, connect, granted, in_background, in_line, lasting, renewed, soon, until};
 use lock_core::{DistributedLock, ErrorKind, Renewal, Unlocked};
 use lock_sql::{PostgresLock, ServerOptions};
@@ -10,10 +11,6 @@ use sqlx::{Connection, Executor, PgConnection};
 use test_servers::{PgBouncer, PostgresServer, Proxy};
 
 const HOUR: Duration = Duration::from_secs(3600);
-
-async fn client(server: &PostgresServer) -> Arc<PostgresLock> {
-    Arc::new(PostgresLock::connect(&server.url(), "oarlock").await.unwrap())
-}
 
 /// Over connections that PgBouncer lends for a transaction, two for all, without anything that lasts on one.
 #[tokio::test]
