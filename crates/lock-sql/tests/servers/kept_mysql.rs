@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::common::{BOUND, LONG, claim, granted, in_background, in_line, lasting, renewed, showing, soon, until};
-use lock_core::{Claim, DistributedLock, ErrorKind, Kept, LockName, LockValue, Proclaimed, Renewal, Unlocked};
+use lock_core::{DistributedLock, ErrorKind, Kept, LockName, LockValue, Proclaimed, Renewal, Unlocked};
 use lock_sql::{MySqlLock, ServerOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, Row};
 use test_servers::{MariaDbServer, Proxy};

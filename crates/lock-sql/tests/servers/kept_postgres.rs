@@ -8,7 +8,7 @@ use crate::common::{LONG, claim, granted, in_background, in_line, lasting, renew
 use futures_util::future::join_all;
 use lock_core::{Claim, DistributedLock, ErrorKind, Kept, LockName, LockValue, Proclaimed, Renewal, Unlocked};
 use lock_sql::{PostgresLock, PostgresSessionLock, ServerOptions};
-use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+use sqlx::{Connection, Executor};
 use test_servers::{PgBouncer, PostgresServer};
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::by_hand::{run, session_client as client, text};
 use crate::common::{LONG, claim, granted, in_background, in_line, renewed, showing, until};
-use lock_core::{Claim, DistributedLock, Kept, LockValue, Proclaimed, Renewal, Unlocked};
+use lock_core::{DistributedLock, Kept, LockValue, Proclaimed, Renewal, Unlocked};
 use lock_sql::{PostgresSessionLock, ServerOptions};
-use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use test_servers::{PostgresServer, Proxy};
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -1,13 +1,11 @@
 //! What the suite cannot see of PostgreSQL's locks by sessions: what ends a session, and what is left of its lock then.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::by_hand::{number, raw, run, session_client as client};
+use crate::by_hand::{number, run, session_client as client};
 use crate::common::{BOUND, LONG, claim, granted, in_background, in_line, lasting, renewed, soon, until};
 use lock_core::{Config, DistributedLock, ErrorKind, LockName, OnceRun, Registry, Renewal, StoreToken, Unlocked};
 use lock_sql::{MySqlFactory, PostgresFactory, PostgresLock, PostgresSessionLock, ServerOptions};
-use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use test_servers::{PgBouncer, PostgresServer, Proxy};
 
 const HOUR: Duration = Duration::from_secs(3600);
