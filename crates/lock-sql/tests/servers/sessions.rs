@@ -1,11 +1,14 @@
 //! What the suite cannot see of PostgreSQL's locks by sessions: what ends a session, and what is left of its lock then.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::by_hand::{number, run, session_client as client};
 use crate::common::{BOUND, LONG, claim, granted, in_background, in_line, lasting, renewed, soon, until};
 use lock_core::{Config, DistributedLock, ErrorKind, LockName, OnceRun, Registry, Renewal, StoreToken, Unlocked};
 use lock_sql::{MySqlFactory, PostgresFactory, PostgresLock, PostgresSessionLock, ServerOptions};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use test_servers::{PgBouncer, PostgresServer, Proxy};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -69,6 +72,30 @@ async fn a_silent_session_ends_with_its_lease() {
     assert_eq!(one.unlock(&held).await.unwrap(), Unlocked::NotHeld);
     // Its lease is shorter than its wait was.
     assert!(matches!(renewed(&*other, &next).await, Renewal::Held { .. }));
+}
+
+/// On a busy machine the server does not come to read what a session is asked: it is waited for as for any answer.
+#[tokio::test]
+async fn a_session_that_begins_late_is_waited_for() {
+    let server = PostgresServer::start();
+    let options = ServerOptions::new(&server.url()).unwrap().timeout(Duration::from_secs(20));
+    let (one, other) = (client(&server).await, Arc::new(PostgresSessionLock::with(options).await.unwrap()));
+    let (held, before) = (claim("x", "holder"), claim("y", "before"));
+    one.try_lock(&held).await.unwrap().unwrap();
+    other.try_lock(&before).await.unwrap().unwrap();
+    let session = number(&server, "SELECT pid::bigint FROM oarlock_hold WHERE name = 'oarlock/y'").await;
+    other.unlock(&before).await.unwrap();
+    let session = Pid::from_raw(session.try_into().unwrap());
+    kill(session, Signal::SIGSTOP).unwrap();
+    let waiting = in_background(&other, &claim("x", "next"));
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    kill(session, Signal::SIGCONT).unwrap();
+    until("it is in line", async || in_line(&*one, "x").await == 1).await;
+    one.unlock(&held).await.unwrap();
+    granted(waiting).await;
+    // The one that was stopped, and no other that took its place.
+    let holds = format!("SELECT count(*) FROM oarlock_hold WHERE name = 'oarlock/x' AND pid = {session}");
+    assert_eq!(number(&server, &holds).await, 1);
 }
 
 /// 177. A waiter's client is gone: its session leaves the line while others hold the lock.

@@ -22,9 +22,6 @@ const PATIENCE: u32 = 10_000;
 /// How often a waiter looks whether its session is still in line.
 const TURN: Duration = Duration::from_secs(5);
 
-/// A session that has nothing more to do has sent its answer, which is there by then unless the network swallowed it.
-const ANSWER: Duration = Duration::from_millis(500);
-
 /// How often a waiter looks whether a hold has ended that has no session any more.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -33,6 +30,16 @@ const AT_FIRST: Duration = Duration::from_secs(10);
 
 /// After a longer wait, what two clocks drift apart in it is no part of the lease: another request confirms the grant.
 const DRIFT: Duration = Duration::from_secs(5);
+
+/// What a session does that was asked to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Does {
+    /// Something else: it has not come to that yet, or it never will.
+    Other,
+    Wait,
+    /// Nothing more: it has answered.
+    Nothing,
+}
 
 /// What a request to take a lock was answered.
 enum Taken {
@@ -129,10 +136,11 @@ impl PostgresSessionLock {
         let mut seen = false;
         loop {
             let set = self.set_idle(session, claim.lease);
-            let text = format!("{set}{take}{name}, {owner}, {lease_us}, {began_us}, {how}, {patience}{shown})");
+            let mark = session.mark();
+            let text = format!("{mark}{set}{take}{name}, {owner}, {lease_us}, {began_us}, {how}, {patience}{shown})");
             let sent = began.take().unwrap_or_else(|| self.server.clock.now());
             let rows = match how {
-                1 => self.wait(session, (take, text), claim, &mut seen).await?,
+                1 => self.wait(session, (take, text), &mark, claim, &mut seen).await?,
                 _ => self.ask(session, take, text).await?,
             };
             let heard = self.server.clock.now();
@@ -179,17 +187,21 @@ impl PostgresSessionLock {
         &self,
         session: &mut Session,
         (take, text): (&Statement, String),
+        mark: &str,
         claim: &Claim,
         seen: &mut bool,
     ) -> Result<Vec<PgRow>, Failed> {
         let (identity, server) = (session.identity, &self.server.shown);
+        // By then an answer that was sent is here, unless the network swallowed it.
+        let answer_comes = self.server.timeout / 4;
+        let sent = tokio::time::Instant::now();
         let mut asking = pin!(session.ask(take, text));
         let (mut pause, mut silent, mut failures) = (MOMENT, false, Failures::default());
         loop {
             if let Ok(answer) = timeout(pause, &mut asking).await {
                 return answer.map_err(|error| Failed::of(error, server));
             }
-            let mut looking = pin!(self.look(claim, identity));
+            let mut looking = pin!(self.look(claim, identity, mark));
             let looked = tokio::select! {
                 answer = &mut asking => {
                     // Given up now, it would take its connection along.
@@ -201,15 +213,19 @@ impl PostgresSessionLock {
             let over = |what| Failed::from(Error::new(ErrorKind::Unknown, format!("the server {server}: {what}")));
             pause = match looked {
                 Ok(None) => return Err(over("the session that waited has ended")),
-                Ok(Some(does)) if does == "idle" && silent => return Err(over("its answer does not come")),
+                Ok(Some(Does::Other)) if sent.elapsed() >= self.server.timeout => {
+                    return Err(over("the session that was asked to wait does not begin"));
+                }
+                Ok(Some(Does::Nothing)) if silent => return Err(over("its answer does not come")),
                 Ok(Some(does)) => {
-                    silent = does == "idle";
+                    silent = does == Does::Nothing;
                     failures.forget();
-                    let was_seen = std::mem::replace(seen, true);
-                    match (silent, was_seen) {
-                        (true, _) => ANSWER,
-                        (_, true) => TURN,
-                        _ => self.server.timeout,
+                    let was_seen = *seen;
+                    *seen |= does != Does::Other;
+                    match does {
+                        Does::Wait if was_seen => TURN,
+                        Does::Wait => self.server.timeout,
+                        Does::Other | Does::Nothing => answer_comes,
                     }
                 }
                 Err(error) if failures.count(&error) || !*seen => return Err(error.after_something_was_done().into()),
@@ -219,11 +235,17 @@ impl PostgresSessionLock {
     }
 
     /// Has it be seen for whom this session waits, and answers what it does; none: it has ended.
-    async fn look(&self, claim: &Claim, session: Identity) -> Result<Option<String>> {
+    async fn look(&self, claim: &Claim, session: Identity, mark: &str) -> Result<Option<Does>> {
         let name = self.prefix.key(&claim.name);
-        let arguments = arguments!(session.pid, session.began_us, name, claim.owner.as_str());
+        let arguments = arguments!(session.pid, session.began_us, name, claim.owner.as_str(), mark);
         let answer = self.server.run(&self.statements.look, arguments, Again::Yes).await?;
-        answer.rows.first().map_or(Ok(None), |row| row.read(0))
+        let Some(row) = answer.rows.first() else { return Ok(None) };
+        let does: Option<String> = row.read("does")?;
+        Ok(does.map(|does| match (does.as_str(), row.read("begun")) {
+            ("idle", Ok(Some(false))) => Does::Other,
+            ("idle", _) => Does::Nothing,
+            _ => Does::Wait,
+        }))
     }
 
     /// Asks a session, in bounded time.

@@ -35,6 +35,8 @@ pub(super) struct Session {
     since: Instant,
     /// A request was given up, and its answer may still come. The next request reads it first.
     unread: bool,
+    /// How many marks were made.
+    marks: u32,
 }
 
 impl fmt::Debug for Session {
@@ -59,7 +61,7 @@ impl Session {
         let connecting = |error| Said::of::<Postgres>(&error).connecting(shown, error);
         let connection = caught(options.connect()).await.map_err(connecting)?;
         let (identity, since) = (Identity { pid: 0, began_us: 0 }, Instant::now());
-        let mut session = Self { connection, identity, idle_ms, life, since, unread: false };
+        let mut session = Self { connection, identity, idle_ms, life, since, unread: false, marks: 0 };
         let rows = session.ask(open, open.to_string()).await.map_err(connecting)?;
         let [pid, began_us, idle] = numbers(&rows)?;
         if idle != Some(idle_ms) {
@@ -88,6 +90,12 @@ impl Session {
         caught(read_all::<sqlx::Postgres>(asked, &mut answer)).await?;
         self.unread = was_unread;
         Ok(answer.0)
+    }
+
+    /// What a request begins with, so that others see whether the session has come to it.
+    pub(super) fn mark(&mut self) -> String {
+        self.marks += 1;
+        format!("/*{}*/", self.marks)
     }
 
     /// Can it be asked anything? Not if its runtime has ended.

@@ -74,7 +74,8 @@ pub(super) struct Statements {
     pub(super) renew_alone: Statement,
     /// $1 name, $2 owner, $3 process or null, $4 its beginning: see the function.
     pub(super) undo: Statement,
-    /// $1 process, $2 its beginning, $3 name, $4 owner: see the function.
+    /// $1 process, $2 its beginning, $3 name, $4 owner: see the function. $5 what the request begins with that this session
+    /// does, or did last; answers that, too.
     pub(super) look: Statement,
     /// $1 name. Answers the status of this lock.
     pub(super) inspect: Statement,
@@ -120,7 +121,10 @@ impl Statements {
                 WHERE key = {t}_key($1) AND owner = $2 AND expires_us > {t}_now() RETURNING pid",
             ),
             undo: fill("SELECT {t}_undo($1, $2, $3, $4)"),
-            look: fill("SELECT {t}_look($1, $2, $3, $4)"),
+            look: fill(
+                "SELECT {t}_look($1, $2, $3, $4) AS does,
+                    (SELECT starts_with(query, $5) FROM pg_stat_activity WHERE pid = $1) AS begun",
+            ),
             inspect: fill(&status("SELECT $1 COLLATE \"C\" AS name")),
             holder: fill(&format!(
                 "SELECT owner, token, {{t}}_now() - since_us AS held_us, expires_us - {{t}}_now() AS left_us, {VALUE}
