@@ -20,6 +20,8 @@ use crate::engine::timing;
 pub(crate) enum End {
     /// Its time was over by our clock.
     Expired,
+    /// It was held for as long as it may be.
+    Overdue,
     /// The store said that another holds it, or nobody.
     NotHeld,
     /// The guard gave it back.
@@ -32,6 +34,7 @@ impl End {
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::Expired => "its lease ran out before it was renewed",
+            Self::Overdue => "it was held for as long as it may be",
             Self::NotHeld => "the store says that it is not held any more",
             Self::Released => "it was released",
             Self::Shutdown => "the locks were shut down",
@@ -92,7 +95,7 @@ pub(crate) struct Hold {
     state: Mutex<State>,
     /// Its release was answered, or is the janitor's.
     settled: AtomicBool,
-    /// Somebody's turn ended.
+    /// Somebody's turn ended, or a renewal was answered.
     pub(crate) changed: Notify,
 }
 
@@ -153,7 +156,8 @@ impl Hold {
         if let State::Running { until, turn, .. } = before
             && now >= earlier(until, turn.limit)
         {
-            *state = State::Ended(End::Expired);
+            let is_overdue = turn.limit.is_some_and(|limit| limit <= until);
+            *state = State::Ended(if is_overdue { End::Overdue } else { End::Expired });
         }
         let result = act(&mut state);
         let after = *state;
@@ -247,12 +251,16 @@ impl Hold {
     /// A renewal was confirmed. One that comes after the lease was over, by our clock, changes nothing: the holder was
     /// told already. Answers what comes next, or `None` if it ended.
     pub(crate) fn confirm(&self, valid_until: Instant) -> Option<Course> {
-        self.at(self.now(), |state| {
+        let course = self.at(self.now(), |state| {
             let State::Running { until, at_risk, turn } = state else { return None };
             *until = (*until).max(usable(valid_until, &self.claim));
             *at_risk = false;
             Some(self.course(*until, turn.limit))
-        })
+        });
+        if course.is_some() {
+            self.changed.notify_waiters();
+        }
+        course
     }
 
     /// A renewal failed.
@@ -263,6 +271,7 @@ impl Hold {
         });
         if is_new {
             self.process.telemetry.at_risk();
+            self.changed.notify_waiters();
         }
     }
 

@@ -93,6 +93,17 @@ impl Lease {
         }
     }
 
+    /// Ends at the next news of the hold, from this call on, whenever it is polled first: a renewal that was confirmed or
+    /// failed, or the end. A lease that runs out while nobody looks is no news: wait for [`lost`](Self::lost) beside.
+    ///
+    /// With it [`remaining`](Self::remaining) can be told elsewhere, to another process say, as soon as it is longer.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub fn changed(&self) -> impl Future<Output = ()> + Send + '_ {
+        self.hold.changed.notified()
+    }
+
     /// The same as a future of its own, which another task or a `select!` in a loop can keep.
     ///
     /// # Cancel safety

@@ -59,6 +59,7 @@ impl Telemetry {
     pub(crate) fn lost(self, end: End) {
         let reason = match end {
             End::Expired => "expired",
+            End::Overdue => "max_hold",
             End::NotHeld => "not_held",
             End::Shutdown => "shutdown",
             End::Released => return,

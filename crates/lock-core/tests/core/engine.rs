@@ -191,6 +191,26 @@ async fn a_fixed_hold_is_never_renewed_and_a_cap_ends_renewal() {
         advance(&clock, Duration::from_secs(5)).await;
     }
     assert!(!capped.is_held());
+    for (guard, why) in [(fixed, "its lease ran out"), (capped, "held for as long as it may be")] {
+        let error = guard.check().unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn each_renewal_is_news() {
+    let (store, clock, locks) = setup();
+    let guard = locks.mutex("a").lock().await.unwrap();
+    let (renewed, before) = (guard.changed(), guard.remaining());
+    advance(&clock, LEASE / 3).await;
+    renewed.await;
+    assert!(guard.remaining() > before - LEASE / 3);
+    // Of a loss, too, also if it is asked for what it was only afterwards.
+    let lost = guard.changed();
+    store.script().lose("a");
+    advance(&clock, LEASE / 3).await;
+    lost.await;
+    assert!(!guard.is_held());
 }
 
 #[tokio::test]

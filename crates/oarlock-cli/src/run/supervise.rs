@@ -7,7 +7,6 @@ use nix::sys::signal::{Signal, killpg, raise};
 use nix::unistd::Pid;
 use oarlock::{Clock, Instant, Lease, SystemClock};
 use tokio::process::Child;
-use tokio::time::{MissedTickBehavior, interval};
 
 use super::leash::{Inherited, Leash};
 use super::signals::Signals;
@@ -29,8 +28,7 @@ pub(super) enum Outcome {
         /// A signal that asks for that was passed on to it before.
         asked_to: bool,
     },
-    /// It did not come to its end: its guardian died, and it with that. Somebody killed it; or it ended the command at the end
-    /// of a lease of whose renewal it had not heard.
+    /// It did not come to its end: somebody killed its guardian, and it died with that.
     Killed {
         /// As a shell would say it.
         code: u8,
@@ -82,16 +80,17 @@ pub(super) async fn supervise(job: &Job, lease: &Lease, signals: &mut Signals, s
     if job_control {
         terminal::lend(group);
     }
-    leash.hold_until(held_until(lease, early));
 
-    // Renewals come every third of the lease; but that of a store that stalls may come just before its end, and the guardian has
-    // to hear of it by then.
-    let mut look = interval((lease.remaining() / 50).max(Duration::from_millis(1)));
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut asked_to = false;
     let mut ending = None;
     let mut kill_at = None;
     let status = loop {
+        // Listened for before it is asked until when the lock is held, so that no renewal falls in between. That of a store that
+        // stalls may come just before the end.
+        let renewed = lease.changed();
+        if ending.is_none() {
+            leash.hold_until(held_until(lease, early));
+        }
         let why = tokio::select! {
             status = guardian.wait() => break status?,
             signal = signals.next() => {
@@ -104,14 +103,11 @@ pub(super) async fn supervise(job: &Job, lease: &Lease, signals: &mut Signals, s
                 Why::Asked(signal)
             }
             () = lost(lease, early), if ending.is_none() => {
-                let state = if lease.is_held() { "is about to be lost" } else { "is lost" };
-                say(format!("{:?} {state}: ending the command", lease.name().as_str()));
+                let state = lease.check().map_or_else(|error| error.to_string(), |()| "about to be lost".to_owned());
+                say(format!("{:?} is {state}: ending the command", lease.name().as_str()));
                 Why::Lost
             }
-            _ = look.tick(), if ending.is_none() => {
-                leash.hold_until(held_until(lease, early));
-                continue;
-            }
+            () = renewed => continue,
             () = at(kill_at) => {
                 let _ = killpg(group, Signal::SIGKILL);
                 kill_at = None;
@@ -136,9 +132,7 @@ pub(super) async fn supervise(job: &Job, lease: &Lease, signals: &mut Signals, s
             Some(Why::Asked(signal)) => Outcome::Stopped(signal),
             _ if is_lost => Outcome::Lost,
             _ => {
-                say(
-                    "the command's guardian was killed, or had not heard of a renewal in time, and the command ended with it",
-                );
+                say("the command's guardian was killed, and the command ended with it");
                 let signal = status.signal().unwrap_or(Signal::SIGKILL as i32) as u8;
                 Outcome::Killed { code: SIGNAL + signal }
             }
