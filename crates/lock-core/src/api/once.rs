@@ -99,7 +99,7 @@ impl Once {
     }
 
     /// For what time it runs, in any form that all who run it share: `2026-11-22`, `2026-11-22T05:00Z`. The lock's name is
-    /// the job's, `@` and this. Take the time for which it was planned, not the time at which it happens to start.
+    /// the job's, `@` and this, which has no `@` in it. Take the time for which it was planned, not the time at which it happens to start.
     ///
     /// It counts as done for 24 hours, unless [`at_least`](Self::at_least) says otherwise: longer than the clocks
     /// differ and than the latest of all starts late.
@@ -222,6 +222,10 @@ impl Once {
             None => name.clone(),
             // A variable that was not set, as likely as not: the job would never run again.
             Some(slot) if slot.is_empty() => return Err(invalid("a slot cannot be empty".to_owned())),
+            // `a@1` with the slot `2` and `a` with `1@2` would be one lock.
+            Some(slot) if slot.contains('@') => {
+                return Err(invalid(format!("the slot {slot:?} cannot have an @ in it")));
+            }
             Some(slot) => LockName::new(&format!("{name}@{slot}"))?,
         };
         let Some(at_least) = self.at_least.or_else(|| self.slot.as_ref().map(|_| SLOT)) else {

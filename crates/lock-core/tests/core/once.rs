@@ -124,6 +124,7 @@ async fn a_job_says_for_how_long_it_is_done() {
         (locks.once("").slot("1"), "name"),
         (locks.once("job").slot("a\nb"), "name"),
         (locks.once("job").slot(""), "slot cannot be empty"),
+        (locks.once("job").slot("1@2"), "slot \"1@2\" cannot have an @"),
         (locks.once("job").slot("1").at_most(Duration::ZERO), "max_hold"),
     ] {
         let error = job.run(async |_| ()).await.unwrap_err();
