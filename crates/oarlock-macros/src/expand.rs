@@ -123,7 +123,7 @@ fn arguments(function: &ItemFn) -> Vec<Ident> {
             Pat::Ident(name) => Some(name.ident.clone()),
             _ => None,
         },
-        FnArg::Receiver(_) => None,
+        FnArg::Receiver(receiver) => Some(Ident::from(receiver.self_token)),
     });
     named.collect()
 }

@@ -24,7 +24,7 @@ use proc_macro::TokenStream;
 /// # Ok(()) }
 /// ```
 ///
-/// - `name`, required: the lock's name, with arguments of the function in braces.
+/// - `name`, required: the lock's name, with arguments of the function, or fields of these, in braces: `{id}`, `{self.id}`.
 /// - `locks`: where the locks are, if no argument is called `locks`; for a method for example `locks = self.locks`.
 /// - `wait`, `lease`, `max_hold`, `fair`: as on `Mutex`. A time is a text such as `"5s"`, or an expression.
 /// - `with`: how the function calls the view of its hold, a `Lease`.
@@ -53,7 +53,7 @@ pub fn locked(options: TokenStream, function: TokenStream) -> TokenStream {
 /// # Ok(()) }
 /// ```
 ///
-/// - `name`, required, and `slot`: texts with arguments of the function in braces.
+/// - `name`, required, and `slot`: texts with arguments of the function, or fields of these, in braces.
 /// - `at_least`, `at_most`, `keep_on_failure`, `lease`: as on `Once`. A time is a text such as `"5m"`, or an expression.
 /// - `locks`, `with`: as for [`locked`](macro@locked).
 ///

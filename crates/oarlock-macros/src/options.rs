@@ -77,17 +77,18 @@ impl Options {
         }
     }
 
-    /// A text with arguments of the function in braces.
+    /// A text with arguments of the function, and fields of these, in braces.
     pub(crate) fn text(&self, key: &str, arguments: &[Ident], function: &Ident) -> Result<Option<TokenStream>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let text = text(value).ok_or_else(|| Error::new(value.span(), format!("`{key}` is a text in quotes")))?;
-        for argument in in_braces(text)? {
+        let Template { format, arguments: used, fields } = Template::of(text)?;
+        for argument in used {
             if !arguments.iter().any(|known| *known == argument) {
                 let wrong = format!("`{{{argument}}}` is no argument of `{function}`");
                 return Err(Error::new(text.span(), wrong));
             }
         }
-        Ok(Some(quote_spanned!(text.span()=> ::std::format!(#text))))
+        Ok(Some(quote_spanned!(text.span()=> ::std::format!(#format, #(#fields),*))))
     }
 
     /// The same for one that has to be there.
@@ -104,21 +105,59 @@ fn text(value: &Expr) -> Option<&LitStr> {
     }
 }
 
-/// What stands in braces, without what follows a colon.
-fn in_braces(text: &LitStr) -> Result<Vec<String>> {
-    let wrong = |why: &str| Error::new(text.span(), why);
-    let value = text.value().replace("{{", "").replace("}}", "");
-    let mut found = Vec::new();
-    let mut rest = value.as_str();
-    while let Some(begin) = rest.find(['{', '}']) {
-        let inside = rest[begin..].strip_prefix('{').ok_or_else(|| wrong("a `}` without a `{`; write `}}` for one"))?;
-        let end = inside.find('}').ok_or_else(|| wrong("a `{` without a `}`; write `{{` for one"))?;
-        let name = inside[..end].split(':').next().unwrap_or_default().trim();
-        if name.is_empty() {
-            return Err(wrong("`{}` names no argument: write its name into the braces"));
+/// A text with something in braces.
+struct Template {
+    /// As `format!` takes it: an argument by its name, and a field by its place.
+    format: LitStr,
+    /// The arguments that are named, also those of fields.
+    arguments: Vec<String>,
+    fields: Vec<Expr>,
+}
+
+impl Template {
+    fn of(text: &LitStr) -> Result<Self> {
+        let wrong = |why: String| Error::new(text.span(), why);
+        let value = text.value();
+        let (mut format, mut arguments, mut fields) = (String::new(), Vec::new(), Vec::new());
+        let mut rest = value.as_str();
+        while let Some(at) = rest.find(['{', '}']) {
+            let (before, from) = rest.split_at(at);
+            format.push_str(before);
+            if from.starts_with("{{") || from.starts_with("}}") {
+                format.push_str(&from[..2]);
+                rest = &from[2..];
+                continue;
+            }
+            let inside = from.strip_prefix('{');
+            let inside = inside.ok_or_else(|| wrong("a `}` without a `{`; write `}}` for one".to_owned()))?;
+            let (inside, after) =
+                inside.split_once('}').ok_or_else(|| wrong("a `{` without a `}`; write `{{` for one".to_owned()))?;
+            let named = inside.split(':').next().unwrap_or_default();
+            if named.trim().is_empty() {
+                return Err(wrong("`{}` names no argument: write its name into the braces".to_owned()));
+            }
+            let place = match named.split_once('.') {
+                None => named,
+                Some(_) => {
+                    let field = LitStr::new(named, text.span()).parse().ok().filter(is_field);
+                    fields.push(field.ok_or_else(|| wrong(format!("`{{{named}}}` is no field of an argument")))?);
+                    ""
+                }
+            };
+            format.push_str(&format!("{{{place}{}}}", &inside[named.len()..]));
+            arguments.push(named.split('.').next().unwrap_or_default().trim().to_owned());
+            rest = after;
         }
-        found.push(name.to_owned());
-        rest = &inside[end + 1..];
+        format.push_str(rest);
+        Ok(Self { format: LitStr::new(&format, text.span()), arguments, fields })
     }
-    Ok(found)
+}
+
+/// Is it a name, or a field of what is?
+fn is_field(named: &Expr) -> bool {
+    match named {
+        Expr::Field(field) => is_field(&field.base),
+        Expr::Path(name) => name.path.get_ident().is_some(),
+        _ => false,
+    }
 }

@@ -42,6 +42,23 @@ async fn a_method_runs_under_its_lock() {
     assert_eq!(failed, Failure::Other("nothing to ship".to_owned()));
 }
 
+struct Order {
+    id: (u64, &'static str),
+}
+
+impl Order {
+    #[oarlock::locked(name = "{{{area}}}/{self.id.0:03}-{self.id.1}", with = hold)]
+    async fn ship(&self, locks: &Locks, area: &str) -> Result<String> {
+        Ok(hold.name().to_string())
+    }
+}
+
+#[tokio::test]
+async fn fields_name_a_lock() {
+    let locks = oarlock::connect("memory:").await.unwrap();
+    assert_eq!(Order { id: (7, "b") }.ship(&locks, "north").await.unwrap(), "{north}/007-b");
+}
+
 #[oarlock::locked(name = "x", wait = "20ms")]
 async fn busy(locks: &Locks) -> std::result::Result<(), Failure> {
     Ok(())
