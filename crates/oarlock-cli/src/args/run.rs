@@ -1,12 +1,12 @@
 //! What runs a command: `run` and `elect`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
-use clap::builder::NonEmptyStringValueParser;
-use oarlock::LockValue;
+use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
+use oarlock::{ErrorKind, LockValue};
 
 use super::duration;
 use crate::exit::{self, Failure, USAGE};
@@ -37,7 +37,8 @@ elected: SIGTERM and, after --grace (at most a third of the lease), SIGKILL. The
 `oarlock evict`, of which it is told too late for that.
 
 It ends with the command's code when the command ends by itself. On SIGTERM or SIGINT it ends the command (SIGTERM, and \
-SIGKILL after --grace), lets the next one lead, and ends. Other signals are passed on to the command.";
+SIGKILL after --grace), lets the next one lead, and ends. Other signals are passed on to the command. Ctrl-C at a terminal \
+goes to the command alone.";
 
 /// A command that runs only while a lock is held.
 #[derive(Clone, Debug, Args)]
@@ -80,7 +81,7 @@ pub(crate) struct RunArgs {
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::CONFLICT)]
     pub(crate) conflict_exit_code: u8,
     /// Show this text with the lock, to everybody who looks
-    #[arg(long, value_name = "TEXT", value_parser = value)]
+    #[arg(long, value_name = "TEXT", value_parser = Value)]
     pub(crate) value: Option<LockValue>,
     #[command(flatten)]
     pub(crate) once: OnceArgs,
@@ -128,6 +129,9 @@ impl RunArgs {
                            command runs, or --at-least DURATION, which says how long nobody else runs it";
             return Err(Failure::new(USAGE, message));
         }
+        if let Some(slot) = self.once.slot.as_ref().filter(|slot| slot.contains('@')) {
+            return Err(Failure::new(USAGE, format!("--slot {slot:?} cannot have an @ in it")));
+        }
         Ok(())
     }
 }
@@ -137,12 +141,28 @@ pub(crate) struct ElectArgs {
     #[command(flatten)]
     pub(crate) job: Job,
     /// What is shown to everybody who looks, such as the address at which the leader is found
-    #[arg(long, value_name = "TEXT", value_parser = value, required = true)]
+    #[arg(long, value_name = "TEXT", value_parser = Value, required = true)]
     pub(crate) value: LockValue,
 }
 
-fn value(text: &str) -> Result<LockValue, String> {
-    LockValue::new(text).map_err(|error| error.to_string())
+/// Reads a value. A function would do, but its error would repeat the text, which may be long.
+#[derive(Clone, Copy, Debug)]
+struct Value;
+
+impl TypedValueParser for Value {
+    type Value = LockValue;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        _: Option<&clap::Arg>,
+        text: &OsStr,
+    ) -> Result<LockValue, clap::Error> {
+        let value = text.to_str().map(LockValue::new);
+        let value = value.unwrap_or_else(|| Err(oarlock::Error::new(ErrorKind::Invalid, "it is no UTF-8")));
+        let told = |error| clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("--value: {error}\n"));
+        value.map_err(|error| told(error).with_cmd(command))
+    }
 }
 
 fn some_time(text: &str) -> Result<Duration, String> {
@@ -223,7 +243,8 @@ mod tests {
         assert_eq!(parsed(&["--value", "http://a"]).unwrap().value.unwrap().as_str(), "http://a");
         parsed(&["--value", "v", "--try"]).unwrap();
         assert!(parsed(&["--value", ""]).unwrap_err().contains("cannot be empty"));
-        assert!(parsed(&["--value", &"x".repeat(4097)]).unwrap_err().contains("4097"));
+        let long = parsed(&["--value", &"x".repeat(4097)]).unwrap_err();
+        assert!(long.contains("--value") && long.contains("4097") && long.len() < 400, "{long}");
         let elect = |args: &[&str]| Cli::try_parse_from([&["oarlock", "elect", "x"], args].concat());
         assert!(elect(&["--", "true"]).unwrap_err().to_string().contains("--value"));
         assert!(elect(&["--value", "v"]).unwrap_err().to_string().contains("COMMAND"));

@@ -147,7 +147,7 @@ fn a_job_that_takes_too_long_is_ended_before_another_runs_it() {
     });
     wait_dead(&pids);
     let output = job.output();
-    assert!(code(output.status) == 75 && told(&output).contains("was lost"), "{output:?}");
+    assert!(code(output.status) == 75 && told(&output).contains("held for as long as it may be"), "{output:?}");
     assert_eq!(place.lines("log").last().unwrap(), "next");
 }
 
@@ -171,6 +171,7 @@ fn what_a_store_or_a_name_does_not_take_is_refused() {
         (&["job", "--once", "--at-least", "1000000h"], 78, "at_least is longer than 366 days"),
         (&["job", "--once", "--slot", &long], 64, "name"),
         (&["job", "--once", "--slot", "a\nb"], 64, "name"),
+        (&["job", "--once", "--slot", "a@b"], 64, "cannot have an @"),
         (&["", "--once", "--slot", "1"], 64, "empty"),
     ] {
         let output = run(&place, args, &[], "echo >ran");
