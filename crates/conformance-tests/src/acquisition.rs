@@ -22,6 +22,10 @@ pub(crate) struct Acquisition<'a> {
     pub(crate) until: u64,
     pub(crate) told: Option<u64>,
     pub(crate) release: Option<u64>,
+    /// How long after its grant it was to go on without its owner.
+    kept: Option<u64>,
+    /// What was shown with it.
+    pub(crate) showed: Option<&'a str>,
     /// When the release was answered, and whether it was held until then; `None`: with an error.
     pub(crate) released: Option<(u64, Option<bool>)>,
     pub(crate) pauses: Pauses,
@@ -47,6 +51,8 @@ pub(crate) fn acquisitions(events: &[Event]) -> Vec<Acquisition<'_>> {
                 until: 0,
                 told: None,
                 release: None,
+                kept: None,
+                showed: None,
                 released: None,
                 pauses: Pauses::default(),
             };
@@ -62,17 +68,19 @@ impl<'a> Acquisition<'a> {
     fn add(&mut self, event: &'a Event) {
         self.events.push(event);
         let at = event.at;
-        match event.what {
-            What::Granted { token, until } => {
+        match &event.what {
+            &What::Granted { token, until } => {
                 self.granted = Some((at, token));
                 self.until = self.until.max(until);
             }
-            What::Checked { held: true, until } => self.until = self.until.max(until),
+            What::Checked { held: true, until } => self.until = self.until.max(*until),
             What::Denied => self.denied = Some(at),
-            What::Failed { unknown } => self.failed = Some((at, unknown)),
+            What::Failed { unknown } => self.failed = Some((at, *unknown)),
             What::Told => self.told = Some(at),
             What::Release => self.release = Some(at),
-            What::Released { held } => self.released = Some((at, Some(held))),
+            What::Keep { at_least } => (self.release, self.kept) = (Some(at), Some(*at_least)),
+            What::Showed { value } => self.showed = Some(value),
+            What::Released { held } => self.released = Some((at, Some(*held))),
             What::ReleaseFailed => self.released = Some((at, None)),
             _ => {}
         }
@@ -96,6 +104,10 @@ impl<'a> Acquisition<'a> {
         match (self.release, self.released) {
             // It says that it had ended before: then it had no right to, before its time was up.
             (Some(_), Some((_, Some(false)))) | (None, _) => self.until,
+            (Some(release), Some((_, Some(true)))) => {
+                let kept = self.kept.map_or(0, |kept| self.asked.saturating_add(kept));
+                release.min(self.until).max(kept)
+            }
             (Some(release), _) => release.min(self.until),
         }
     }
@@ -144,7 +156,7 @@ impl<'a> Acquisition<'a> {
             // Not ended by any answer: it may have gone on until its process died, or for good.
             (false, None) => last.max(self.until).max(self.pauses.killed.unwrap_or(u64::MAX)),
         };
-        Some(last.saturating_add(self.lease))
+        Some(last.saturating_add(self.lease).saturating_add(self.kept.unwrap_or(0)))
     }
 
     /// The stop, longer than the lease, after which the first question was answered "held"; and when that was.

@@ -60,6 +60,11 @@ pub enum What {
     Told,
     /// The release is asked for; from here on the client does not believe to hold.
     Release,
+    /// The hold is to go on without its owner, who does not believe to hold from here on. It is answered as a release.
+    Keep {
+        /// How long since the grant, in nanoseconds.
+        at_least: u64,
+    },
     /// The release was answered.
     Released {
         /// Was it held until then?
@@ -67,6 +72,20 @@ pub enum What {
     },
     /// The release ended with an error.
     ReleaseFailed,
+    /// This was shown with the hold from the grant on.
+    Showed {
+        /// The value.
+        value: String,
+    },
+    /// Somebody looked at a lock.
+    Seen {
+        /// The lock.
+        name: String,
+        /// The holder's fencing token.
+        token: u64,
+        /// What the holder shows.
+        value: Option<String>,
+    },
     /// The client's process was stopped before this moment.
     Stopped,
     /// The client's process goes on after this moment.
@@ -106,8 +125,8 @@ pub enum What {
 impl What {
     /// Does it end an acquisition, or try to?
     pub(crate) fn ends(&self) -> bool {
-        use What::{Denied, Failed, Release, ReleaseFailed, Released};
-        matches!(self, Denied | Failed { .. } | Release | Released { .. } | ReleaseFailed)
+        use What::{Denied, Failed, Keep, Release, ReleaseFailed, Released};
+        matches!(self, Denied | Failed { .. } | Keep { .. } | Release | Released { .. } | ReleaseFailed)
     }
 }
 

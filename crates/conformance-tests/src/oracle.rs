@@ -11,6 +11,7 @@
 //! - **D1** Who was denied was denied for a reason: somebody held, or asked, at that time or shortly before.
 //! - **R1** A release that says "was held until now" comes before the next grant; one that says "was lost before" comes
 //!   after the end of what the client believed.
+//! - **V1** Whoever looks sees with a token what was shown with that grant, and nothing where nothing was.
 //! - **N1** Who loses a lock is told in time, not counting the time for which its process was stopped.
 //! - **E1** After the store has forgotten everything, who held before does not believe so for longer than a lease.
 //!   (Until then it cannot know, and B1 and S0 forgive it. Whoever believes longer was granted or renewed after that,
@@ -62,6 +63,7 @@ pub fn check(events: &[Event], tolerance: Tolerance) -> Verdict {
     let mut verdict = Verdict::default();
     let mut pauses = HashMap::<&str, Pauses>::new();
     let mut evictions = HashMap::<&str, Vec<u64>>::new();
+    let mut seen = HashMap::<&str, Vec<&Event>>::new();
     let (mut forgetting, mut forgotten) = (Vec::new(), Vec::new());
     for event in events {
         match &event.what {
@@ -69,6 +71,7 @@ pub fn check(events: &[Event], tolerance: Tolerance) -> Verdict {
                 pauses.entry(&event.client).or_default().add(event.at, &event.what);
             }
             What::Evict { name } => evictions.entry(name).or_default().push(event.at),
+            What::Seen { name, .. } => seen.entry(name).or_default().push(event),
             What::Forgetting => forgetting.push(event.at),
             What::Forgotten => forgotten.push(event.at),
             _ => {}
@@ -87,7 +90,8 @@ pub fn check(events: &[Event], tolerance: Tolerance) -> Verdict {
     for (name, all) in by_name {
         let mut evicted = evictions.remove(name).unwrap_or_default();
         evicted.sort_unstable();
-        Name { all, evicted, forgot: &forgot, tolerance, verdict: &mut verdict }.judge();
+        let seen = seen.remove(name).unwrap_or_default();
+        Name { all, evicted, seen, forgot: &forgot, tolerance, verdict: &mut verdict }.judge();
     }
     if !verdict.violations.is_empty() {
         let ordeals = ordeals(events);
@@ -100,6 +104,7 @@ pub fn check(events: &[Event], tolerance: Tolerance) -> Verdict {
 struct Name<'a, 'v> {
     all: Vec<Acquisition<'a>>,
     evicted: Vec<u64>,
+    seen: Vec<&'a Event>,
     /// From when to when the store was losing all it knew.
     forgot: &'v [(u64, u64)],
     tolerance: Tolerance,
@@ -118,6 +123,7 @@ impl<'a> Name<'a, '_> {
         self.lease_mutex(&grants);
         self.releases(&grants);
         self.notices(&grants);
+        self.values(&grants);
         self.denials();
     }
 
@@ -291,6 +297,21 @@ impl<'a> Name<'a, '_> {
                     format!("token {} was {told} of its loss {late:?} after it", grant.token()),
                     &[grant],
                 );
+            }
+        }
+    }
+
+    fn values(&mut self, by_token: &[Acquisition<'a>]) {
+        for event in std::mem::take(&mut self.seen) {
+            let What::Seen { token, value, .. } = &event.what else { continue };
+            let place = by_token.partition_point(|grant| grant.token() < *token);
+            // Of another library's, or one whose answer was lost, nothing is known.
+            let Some(grant) = by_token.get(place).filter(|grant| grant.token() == *token) else { continue };
+            // Killed, perhaps, before it could say what it shows.
+            let said_nothing = grant.events.last().is_some_and(|last| matches!(last.what, What::Granted { .. }));
+            if !said_nothing && grant.showed != value.as_deref() {
+                let what = format!("with token {token} {value:?} was seen, and not {:?}", grant.showed);
+                self.broken("V1", what, &[grant]);
             }
         }
     }

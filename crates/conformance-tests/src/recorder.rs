@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::{ErrorKind, FencingToken, LockGuard, Mutex, Result};
+use lock_core::{ErrorKind, FencingToken, Holder, Lease, LockGuard, Locks, Mutex, OnceGuard, Result};
 
 use crate::history::{Log, What, monotonic, nanos};
 
@@ -19,9 +19,33 @@ pub struct Recorder {
 #[derive(Debug)]
 pub struct Recorded {
     /// `None` once it is released.
-    guard: Option<LockGuard>,
+    guard: Option<Guard>,
     log: Log,
     op: u64,
+}
+
+#[derive(Debug)]
+enum Guard {
+    Lock(LockGuard),
+    /// And how long since its beginning it counts as done then.
+    Job(OnceGuard, Duration),
+}
+
+impl Guard {
+    fn lease(&self) -> &Lease {
+        match self {
+            Self::Lock(guard) => guard,
+            Self::Job(guard, _) => guard,
+        }
+    }
+
+    /// What is logged before it is over.
+    fn over(&self) -> What {
+        match self {
+            Self::Lock(_) => What::Release,
+            Self::Job(_, at_least) => What::Keep { at_least: nanos(*at_least) },
+        }
+    }
 }
 
 fn name_of(mutex: &Mutex) -> String {
@@ -39,10 +63,10 @@ impl Recorder {
     /// # Errors
     /// As [`Mutex::lock`], except for the end of the wait.
     pub async fn lock(&self, mutex: &Mutex, lease: Duration) -> Result<Option<Recorded>> {
-        let op = self.begin(mutex, lease);
+        let op = self.begin(name_of(mutex), lease);
         let answer = match mutex.lock().await {
             Err(error) if error.kind() == lock_core::ErrorKind::Timeout => Ok(None),
-            answer => answer.map(Some),
+            answer => answer.map(|guard| Some(Guard::Lock(guard))),
         };
         self.end(op, answer)
     }
@@ -52,22 +76,44 @@ impl Recorder {
     /// # Errors
     /// As [`Mutex::try_lock`].
     pub async fn try_lock(&self, mutex: &Mutex, lease: Duration) -> Result<Option<Recorded>> {
-        let op = self.begin(mutex, lease);
+        let op = self.begin(name_of(mutex), lease);
         let answer = mutex.try_lock().await;
-        self.end(op, answer)
+        self.end(op, answer.map(|guard| guard.map(Guard::Lock)))
     }
 
-    fn begin(&self, mutex: &Mutex, lease: Duration) -> u64 {
+    /// Begins a job of this name, as [`lock_core::Once::begin`] does. Released, it is done for so long since its beginning.
+    ///
+    /// # Errors
+    /// As [`lock_core::Once::begin`].
+    pub async fn once(
+        &self,
+        locks: &Locks,
+        name: &str,
+        lease: Duration,
+        at_least: Duration,
+    ) -> Result<Option<Recorded>> {
+        let op = self.begin(name.to_owned(), lease);
+        let answer = locks.once(name).lease(lease).at_least(at_least).begin().await;
+        self.end(op, answer.map(|begun| begun.ok().map(|guard| Guard::Job(guard, at_least))))
+    }
+
+    /// Logs who was seen to hold a lock, and what that one shows.
+    pub fn seen(&self, name: &str, holder: &Holder) {
+        let (token, value) = (FencingToken::new(holder.token).get(), holder.value.as_ref().map(ToString::to_string));
+        self.log.log(0, What::Seen { name: name.to_owned(), token, value });
+    }
+
+    fn begin(&self, name: String, lease: Duration) -> u64 {
         let op = self.next.fetch_add(1, Ordering::Relaxed);
-        self.log.log(op, What::Acquire { name: name_of(mutex), lease: nanos(lease), watched: true });
+        self.log.log(op, What::Acquire { name, lease: nanos(lease), watched: true });
         op
     }
 
-    fn end(&self, op: u64, answer: Result<Option<LockGuard>>) -> Result<Option<Recorded>> {
+    fn end(&self, op: u64, answer: Result<Option<Guard>>) -> Result<Option<Recorded>> {
         let (what, answer) = match answer {
             Ok(Some(guard)) => {
-                let (at, token) = (monotonic(), guard.fencing_token().get());
-                let until = at + nanos(guard.remaining());
+                let (at, token) = (monotonic(), guard.lease().fencing_token().get());
+                let until = at + nanos(guard.lease().remaining());
                 self.log.log(op, What::Granted { token, until });
                 return Ok(Some(Recorded { guard: Some(guard), log: self.log.clone(), op }));
             }
@@ -80,21 +126,25 @@ impl Recorder {
 }
 
 impl Recorded {
-    /// The guard, for what is not logged.
-    pub fn guard(&self) -> &LockGuard {
-        self.guard.as_ref().expect("only `unlock` takes it, and `self` with it")
+    fn lease(&self) -> &Lease {
+        self.guard.as_ref().expect("only `unlock` takes it, and `self` with it").lease()
     }
 
     /// The fencing token.
     pub fn token(&self) -> FencingToken {
-        self.guard().fencing_token()
+        self.lease().fencing_token()
+    }
+
+    /// Logs what is shown with it, since its grant.
+    pub fn shows(&self, value: &str) {
+        self.log.log(self.op, What::Showed { value: value.to_owned() });
     }
 
     /// Asks whether it is still held.
     pub fn check(&self) -> bool {
         let at = monotonic();
-        let held = self.guard().is_held();
-        let until = at + nanos(self.guard().remaining());
+        let held = self.lease().is_held();
+        let until = at + nanos(self.lease().remaining());
         self.log.log_at(at, self.op, What::Checked { held, until });
         held
     }
@@ -103,7 +153,7 @@ impl Recorded {
     /// application would. Until then it [checks](Self::check) this often, so that the history knows what was believed.
     pub async fn carelessly<T>(&self, every: Duration, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
-        let mut lost = std::pin::pin!(self.guard().lost());
+        let mut lost = std::pin::pin!(self.lease().lost());
         loop {
             tokio::select! {
                 biased;
@@ -119,7 +169,7 @@ impl Recorded {
         }
     }
 
-    /// Releases it.
+    /// Releases it; of a job it says that it is done.
     ///
     /// # Errors
     /// As [`LockGuard::unlock`].
@@ -127,9 +177,12 @@ impl Recorded {
     /// # Panics
     /// Never: the guard is there until now.
     pub async fn unlock(mut self) -> Result<()> {
-        self.log.log(self.op, What::Release);
         let guard = self.guard.take().expect("taken only here");
-        let answer = guard.unlock().await;
+        self.log.log(self.op, guard.over());
+        let answer = match guard {
+            Guard::Lock(guard) => guard.unlock().await,
+            Guard::Job(guard, _) => guard.done().await,
+        };
         let what = match &answer {
             Ok(()) => What::Released { held: true },
             Err(error) if error.kind() == ErrorKind::Lost => What::Released { held: false },
@@ -142,8 +195,8 @@ impl Recorded {
 
 impl Drop for Recorded {
     fn drop(&mut self) {
-        if self.guard.is_some() {
-            self.log.log(self.op, What::Release);
+        if let Some(guard) = &self.guard {
+            self.log.log(self.op, guard.over());
         }
     }
 }

@@ -111,6 +111,8 @@ fn told(what: &What, ms: impl Fn(u64) -> f64) -> String {
         What::Checked { held: false, .. } => "asks itself: not held".to_owned(),
         What::Told => "is told of the loss".to_owned(),
         What::Release => "releases".to_owned(),
+        What::Keep { at_least } => format!("has it go on until {} ms after its grant", at_least / 1_000_000),
+        What::Showed { value } => format!("shows {value:?}"),
         What::Released { held: true } => "is answered that it was held until then".to_owned(),
         What::Released { held: false } => "is answered that it was not held any more".to_owned(),
         What::ReleaseFailed => "fails to release".to_owned(),

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lock_core::Locks;
+use lock_core::{LockValue, Locks};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
@@ -83,14 +83,26 @@ async fn round(
     rng: &mut StdRng,
 ) -> io::Result<bool> {
     let name = &workload.names[rng.random_range(0..workload.names.len())];
+    let can = locks.capabilities();
     let mutex = locks.mutex(name).lease(lease).wait(lease * 5);
+    // As nobody else calls it: whoever sees it knows whose it is.
+    let value =
+        (can.values && rng.random_ratio(1, 4)).then(|| format!("{} {:x}", workload.client, rng.random::<u64>()));
+    let mutex = match &value {
+        Some(value) => mutex.value(LockValue::new(value).map_err(io::Error::other)?),
+        None => mutex,
+    };
     // Without renewals, nothing makes good for a lease that was counted wrongly.
     let fixed = rng.random_ratio(1, 3);
     let mutex = if fixed { mutex.hold_for(lease) } else { mutex };
     // Some sections are long, so that many are in the middle of one when they are struck; or when their time is over.
     let long = rng.random_ratio(if fixed { 3 } else { 1 }, 6);
     let section_ms = if long { workload.section_ms } else { workload.section_ms / 20 };
-    let answer = if rng.random_ratio(1, 5) {
+    let is_job = can.keeps && value.is_none() && rng.random_ratio(1, 6);
+    let answer = if is_job {
+        // Some are done for longer than they take.
+        recorder.once(locks, name, lease, lease.mul_f64(rng.random_range(0.0..0.5))).await
+    } else if rng.random_ratio(1, 5) {
         recorder.try_lock(&mutex, lease).await
     } else {
         recorder.lock(&mutex, lease).await
@@ -107,6 +119,9 @@ async fn round(
             return Ok(false);
         }
     };
+    if let Some(value) = &value {
+        held.shows(value);
+    }
     let path = Workload::resource(&workload.folder, name);
     let section = async {
         pause(rng, section_ms).await;
@@ -114,6 +129,12 @@ async fn round(
     };
     let counted = held.carelessly(lease / 20, count(held.token().get(), path, section)).await?;
     held.check();
+    if rng.random_ratio(1, 4)
+        && let Ok(status) = locks.inspect(name).await
+        && let Some(holder) = status.holder()
+    {
+        recorder.seen(name, holder);
+    }
     if rng.random_ratio(1, 10) {
         drop(held);
     } else {

@@ -317,3 +317,36 @@ fn many_grants_are_judged_in_a_moment() {
     // Quadratic, it would take hours.
     assert!(start.elapsed() < Duration::from_secs(60));
 }
+
+#[test]
+fn a_kept_hold_goes_on_until_its_time() {
+    let kept = |next: u64, held: bool| {
+        let history = History::default().grant("a", 1, 10, [0, 10, 900]);
+        let history = history.at(100, "a", 1, What::Keep { at_least: 500 });
+        history.at(110, "a", 1, What::Released { held }).grant("b", 1, 11, [105, next, 1900])
+    };
+    kept(500, true).breaks(&[]);
+    kept(499, true).breaks(&["S0"]);
+    // It says that it was lost.
+    kept(499, false).breaks(&["R1", "S0"]);
+    // It began long before it was said to be done.
+    let late = History::default().grant("a", 1, 10, [0, 10, 900]).at(600, "a", 1, What::Keep { at_least: 500 });
+    late.at(610, "a", 1, What::Released { held: true }).grant("b", 1, 11, [105, 605, 1900]).breaks(&[]);
+    // While it is kept others are denied, and not much longer.
+    let denied = |asked| kept(500, true).ask(asked, "c", 1).at(asked + 10, "c", 1, What::Denied);
+    denied(450).breaks(&[]);
+}
+
+#[test]
+fn a_token_is_seen_with_its_own_value() {
+    let seen = |token, value: Option<&str>| {
+        let history = turns().at(12, "a", 1, What::Showed { value: "v".into() });
+        let value = value.map(str::to_owned);
+        history.at(150, "c", 0, What::Seen { name: "x".into(), token, value })
+    };
+    seen(10, Some("v")).breaks(&[]);
+    seen(11, None).breaks(&[]);
+    seen(99, Some("of another library's")).breaks(&[]);
+    seen(10, None).breaks(&["V1"]);
+    seen(11, Some("v")).breaks(&["V1"]);
+}

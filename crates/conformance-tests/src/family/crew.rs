@@ -111,6 +111,12 @@ pub(super) fn all(folder: &Path) -> io::Result<Vec<Note>> {
     Ok(notes)
 }
 
+/// What this client noted last.
+pub(super) fn last(folder: &Path, client: &str) -> Option<What> {
+    let text = fs::read_to_string(folder.join(format!("{client}.jsonl"))).ok()?;
+    serde_json::from_str::<Note>(text.lines().next_back()?).ok().map(|note| note.what)
+}
+
 /// In a process: does what it is to do, until its parent lets go of its end of the pipe.
 pub(crate) async fn work(
     locks: &Locks,

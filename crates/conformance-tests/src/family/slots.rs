@@ -8,7 +8,7 @@ use lock_core::{ErrorKind, Locks, OnceRun};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::crew::{Duty, Member, Note, Notes, Task, What, all, in_folder};
+use super::crew::{Duty, Member, Note, Notes, Task, What, all, in_folder, last};
 use super::{FamilyOptions, FamilyReport};
 use crate::history::monotonic;
 use crate::torture::Site;
@@ -16,8 +16,8 @@ use crate::torture::Site;
 /// Slots are so far apart, and the clocks of the processes differ by that much.
 const APART: Duration = Duration::from_secs(1);
 
-/// How long a job takes at most.
-const JOB: Duration = Duration::from_millis(100);
+/// How long a job takes at most. Most slots have one that runs long enough to be struck.
+const JOB: Duration = Duration::from_millis(700);
 
 pub(super) struct Times {
     pub(super) first_ns: u64,
@@ -65,8 +65,8 @@ pub(super) async fn work(locks: &Locks, lease: Duration, seed: u64, times: &Time
     Ok(())
 }
 
-/// Has this many processes want to run a job for each of this many slots, a second apart, while one of them is killed or
-/// stopped now and then.
+/// Has this many processes want to run a job for each of this many slots, a second apart, while one of them, most often the
+/// one that runs it, is killed or stopped now and then.
 ///
 /// # Errors
 /// If a process cannot be started or does not end well, or its notes cannot be read.
@@ -94,7 +94,9 @@ pub async fn slots(options: &FamilyOptions, site: Site) -> io::Result<FamilyRepo
         while monotonic() < end {
             let pause = rng.random_range(APART.as_nanos() as u64 / 4..APART.as_nanos() as u64 * 2);
             tokio::time::sleep(Duration::from_nanos(pause)).await;
-            let member = &mut crew[rng.random_range(0..options.processes)];
+            let runs = |member: &Member| matches!(last(&folder, &member.client()), Some(What::Begun { .. }));
+            let runner = crew.iter().position(runs).filter(|_| rng.random_ratio(3, 4));
+            let member = &mut crew[runner.unwrap_or_else(|| rng.random_range(0..options.processes))];
             if rng.random_ratio(1, 2) {
                 member.kill(&mut notes).await?;
             } else {
