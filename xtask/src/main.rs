@@ -10,7 +10,7 @@ const USAGE: &str = "Usage: cargo xtask COMMAND
 
   setup           installs what building and testing everything needs and the machine lacks
   test [WORD…]    does that, and passes all tests, or those programs with a WORD in their names
-  torture BACKEND, slots BACKEND, fail-overs BACKEND, compare, bench, guarantees, fuzz, api
+  torture BACKEND, slots BACKEND, fail-overs BACKEND, observers BACKEND, compare, bench, guarantees, fuzz, api
                   put stores to the proof; `cargo xtask COMMAND --help` says how";
 
 fn main() -> ExitCode {

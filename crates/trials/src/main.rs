@@ -1,5 +1,5 @@
-//! What stores are put to the proof with, as the developer's commands `cargo xtask torture BACKEND`, `slots`, `fail-overs`, `compare`, `bench`,
-//! `guarantees`, `fuzz` and `api`.
+//! What stores are put to the proof with, as the developer's commands `cargo xtask torture BACKEND`, `slots`, `fail-overs`, `observers`,
+//! `compare`, `bench`, `guarantees`, `fuzz` and `api`.
 #![forbid(unsafe_code)]
 
 mod api;
@@ -10,6 +10,7 @@ mod compare;
 mod family;
 mod fuzz;
 mod guarantees;
+mod observers;
 mod record;
 mod torture;
 
@@ -27,6 +28,8 @@ enum Trial {
     Slots(family::Options),
     /// Kills, stops and cuts off one leader after the other: one leads at a time, and all see each.
     FailOvers(family::Options),
+    /// Counts what a thousand observers ask while nothing happens.
+    Observers(observers::Options),
     /// Compares every store that can be started here, and writes the report.
     Compare(compare::Options),
     /// Makes the page of guarantees, docs/guarantees.md.
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Trial::Torture(options) => torture::run(&options),
         Trial::Slots(options) => family::run(family::Proof::Slots, &options),
         Trial::FailOvers(options) => family::run(family::Proof::FailOvers, &options),
+        Trial::Observers(options) => observers::run(&options),
         Trial::Compare(options) => compare::run(&options),
         Trial::Guarantees(options) => guarantees::run(&options),
         Trial::Fuzz(options) => fuzz::run(&options),
