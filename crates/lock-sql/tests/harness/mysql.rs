@@ -1,5 +1,5 @@
 //! The suite on a real MariaDB server, or on the MySQL or MariaDB server that `OARLOCK_TEST_MYSQL_URL` names. Cases
-//! share it: each has a proxy and tables of its own.
+//! share it: each has a proxy and tables of its own, with or without ShedLock's.
 
 use std::net::ToSocketAddrs;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -12,8 +12,6 @@ use lock_sql::{MySqlFactory, MySqlLock, ServerOptions};
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
 use test_servers::{MariaDbServer, Proxy};
 
-conformance_tests::suite!(MySqlHarness);
-
 /// A host that is busy with other tests may take its time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -23,12 +21,15 @@ const IMPATIENCE: Duration = Duration::from_secs(6);
 /// The server of all cases that are not alone, with connections for the clients of as many as run at once.
 static SHARED: LazyLock<MariaDbServer> = LazyLock::new(|| MariaDbServer::start_with(&["--max-connections=500"]));
 
-struct MySqlHarness;
+pub(crate) struct MySqlHarness {
+    /// Do clients join ShedLock's table?
+    pub(crate) shedlock: bool,
+}
 
 #[async_trait]
 impl Harness for MySqlHarness {
     fn name(&self) -> &'static str {
-        "mysql"
+        if self.shedlock { "mysql-shedlock" } else { "mysql" }
     }
 
     fn registry(&self) -> Registry {
@@ -38,15 +39,15 @@ impl Harness for MySqlHarness {
     }
 
     async fn store(&self) -> Box<dyn Store> {
-        Box::new(MySqlStore::of(&elsewhere().unwrap_or_else(|| SHARED.url()), None))
+        Box::new(MySqlStore::of(&elsewhere().unwrap_or_else(|| SHARED.url()), None, self.shedlock).await)
     }
 
     async fn store_alone(&self) -> Box<dyn Store> {
         Box::new(match elsewhere() {
-            Some(url) => MySqlStore::of(&url, None),
+            Some(url) => MySqlStore::of(&url, None, self.shedlock).await,
             None => {
                 let server = MariaDbServer::start();
-                MySqlStore::of(&server.url(), Some(server))
+                MySqlStore::of(&server.url(), Some(server), self.shedlock).await
             }
         })
     }
@@ -65,12 +66,14 @@ struct MySqlStore {
     proxied: String,
     /// What the names of the tables begin with.
     table: String,
+    /// Is ShedLock's there too?
+    shedlock: bool,
     /// If it is alone, and we started it.
     server: Mutex<Option<MariaDbServer>>,
 }
 
 impl MySqlStore {
-    fn of(url: &str, server: Option<MariaDbServer>) -> Self {
+    async fn of(url: &str, server: Option<MariaDbServer>, shedlock: bool) -> Self {
         // From the user to the slash before the database.
         let (login, rest) =
             url.rsplit_once('@').expect("OARLOCK_TEST_MYSQL_URL is mysql://user:password@host:port/database");
@@ -79,7 +82,18 @@ impl MySqlStore {
         let proxy = Proxy::new(address.expect("OARLOCK_TEST_MYSQL_URL names a host and a port"));
         let proxied = format!("{login}@{}/{database}", proxy.address());
         let table = format!("t{:016x}", rand::random::<u64>());
-        Self { proxy, direct: url.to_owned(), proxied, table, server: Mutex::new(server) }
+        let store = Self { proxy, direct: url.to_owned(), proxied, table, shedlock, server: Mutex::new(server) };
+        if shedlock {
+            // As it is documented, but with room for any name, and with names as ours are, which no collation touches.
+            store
+                .run(
+                    "CREATE TABLE {t}_shedlock (name VARBINARY(600) NOT NULL, lock_until TIMESTAMP(3) NOT NULL,
+                        locked_at TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3), locked_by VARCHAR(255) NOT NULL,
+                        PRIMARY KEY (name))",
+                )
+                .await;
+        }
+        store
     }
 
     /// Past the proxy, by a connection that knows nothing of locks.
@@ -91,6 +105,10 @@ impl MySqlStore {
         AssertSqlSafe(text.replace("{t}", &self.table))
     }
 
+    async fn run(&self, statement: &str) {
+        sqlx::query(self.statement(statement)).execute(&mut self.raw().await).await.unwrap();
+    }
+
     async fn change(&self, name: &LockName, statement: &str, number: i64) {
         let query = sqlx::query(self.statement(statement)).bind(format!("oarlock/{name}")).bind(number);
         let changed = query.execute(&mut self.raw().await).await.unwrap();
@@ -100,6 +118,10 @@ impl MySqlStore {
     async fn client(&self, timeout: Duration) -> Arc<dyn DistributedLock> {
         let options = ServerOptions::new(&self.proxied).unwrap().timeout(timeout);
         let options = options.table(&self.table).unwrap();
+        if self.shedlock {
+            let options = options.shedlock(&format!("{}_shedlock", self.table)).unwrap();
+            return MySqlLock::with_shedlock(options).await.unwrap();
+        }
         Arc::new(MySqlLock::with(options).await.unwrap())
     }
 }
@@ -115,7 +137,8 @@ impl Store for MySqlStore {
     }
 
     fn url(&self) -> Option<String> {
-        Some(format!("{}?timeout={}s&table={}", self.proxied, PATIENCE.as_secs(), self.table))
+        let url = format!("{}?timeout={}s&table={}", self.proxied, PATIENCE.as_secs(), self.table);
+        Some(if self.shedlock { format!("{url}&shedlock={}_shedlock", self.table) } else { url })
     }
 
     fn url_of_nothing(&self) -> Option<String> {
@@ -150,7 +173,13 @@ impl Store for MySqlStore {
                 Some(server) => tokio::task::block_in_place(|| server.restart()),
                 None => return Err(NotOffered),
             },
-            Fault::DeleteHold(name) => self.change(&name, "DELETE FROM {t}_lock WHERE name = ? AND ? = 0", 0).await,
+            Fault::DeleteHold(name) => {
+                if self.shedlock {
+                    let delete = sqlx::query(self.statement("DELETE FROM {t}_shedlock WHERE name = ?"));
+                    delete.bind(name.as_str()).execute(&mut self.raw().await).await.unwrap();
+                }
+                self.change(&name, "DELETE FROM {t}_lock WHERE name = ? AND ? = 0", 0).await;
+            }
             Fault::RaiseToken(name, above) => {
                 let raise = sqlx::query(self.statement("UPDATE {t}_lock SET token = ? WHERE name = ?")).bind(above);
                 raise.bind(format!("oarlock/{name}")).execute(&mut self.raw().await).await.unwrap();
@@ -160,8 +189,9 @@ impl Store for MySqlStore {
                 self.change(&name, "INSERT INTO {t}_lock VALUES (?, NULL, ?, -1, -1, -1, 0)", i64::MAX).await;
             }
             Fault::ReplaceStore => {
-                for empty in ["lock", "waiter", "client", "gone"].map(|table| format!("DELETE FROM {{t}}_{table}")) {
-                    sqlx::query(self.statement(&empty)).execute(&mut self.raw().await).await.unwrap();
+                let theirs: &[&str] = if self.shedlock { &["shedlock"] } else { &[] };
+                for table in ["lock", "waiter", "client", "gone"].iter().chain(theirs) {
+                    self.run(&format!("DELETE FROM {{t}}_{table}")).await;
                 }
             }
             _ => return Err(NotOffered),

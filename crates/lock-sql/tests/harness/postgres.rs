@@ -1,4 +1,4 @@
-//! The suite on a real PostgreSQL server, which cases share: each has a proxy and tables of its own.
+//! The suite on a real PostgreSQL server, which cases share: each has a proxy and tables of its own, with or without ShedLock's.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +12,6 @@ use lock_sql::{PostgresFactory, PostgresLock, ServerOptions};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use test_servers::{PostgresServer, Proxy};
 
-conformance_tests::suite!(PostgresHarness);
-
 /// A host that is busy with other tests may take its time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -25,12 +23,15 @@ static SHARED: LazyLock<PostgresServer> = LazyLock::new(|| PostgresServer::start
 
 static STORES: AtomicU64 = AtomicU64::new(0);
 
-struct PostgresHarness;
+pub(crate) struct PostgresHarness {
+    /// Do clients join ShedLock's table?
+    pub(crate) shedlock: bool,
+}
 
 #[async_trait]
 impl Harness for PostgresHarness {
     fn name(&self) -> &'static str {
-        "postgres"
+        if self.shedlock { "postgres-shedlock" } else { "postgres" }
     }
 
     fn registry(&self) -> Registry {
@@ -40,12 +41,12 @@ impl Harness for PostgresHarness {
     }
 
     async fn store(&self) -> Box<dyn Store> {
-        Box::new(PostgresStore::at(SHARED.address(), None))
+        Box::new(PostgresStore::at(SHARED.address(), None, self.shedlock).await)
     }
 
     async fn store_alone(&self) -> Box<dyn Store> {
         let server = PostgresServer::start();
-        Box::new(PostgresStore::at(server.address(), Some(server)))
+        Box::new(PostgresStore::at(server.address(), Some(server), self.shedlock).await)
     }
 }
 
@@ -54,14 +55,26 @@ struct PostgresStore {
     address: SocketAddr,
     /// What the names of the tables begin with.
     table: String,
+    /// Is ShedLock's there too?
+    shedlock: bool,
     /// If it is alone.
     server: Mutex<Option<PostgresServer>>,
 }
 
 impl PostgresStore {
-    fn at(address: SocketAddr, server: Option<PostgresServer>) -> Self {
+    async fn at(address: SocketAddr, server: Option<PostgresServer>, shedlock: bool) -> Self {
         let table = format!("case_{}", STORES.fetch_add(1, Ordering::Relaxed));
-        Self { proxy: Proxy::new(address), address, table, server: Mutex::new(server) }
+        let store = Self { proxy: Proxy::new(address), address, table, shedlock, server: Mutex::new(server) };
+        if shedlock {
+            // As it is documented, but with room for any name.
+            store
+                .run(
+                    "CREATE TABLE {t}_shedlock (name VARCHAR(600) NOT NULL, lock_until TIMESTAMP NOT NULL,
+                        locked_at TIMESTAMP NOT NULL, locked_by VARCHAR(255) NOT NULL, PRIMARY KEY (name))",
+                )
+                .await;
+        }
+        store
     }
 
     /// Through the proxy.
@@ -78,6 +91,10 @@ impl PostgresStore {
         AssertSqlSafe(text.replace("{t}", &self.table))
     }
 
+    async fn run(&self, statement: &str) {
+        sqlx::query(self.statement(statement)).execute(&mut self.raw().await).await.unwrap();
+    }
+
     async fn change(&self, name: &LockName, statement: &str, number: i64) {
         let query = sqlx::query(self.statement(statement)).bind(format!("oarlock/{name}")).bind(number);
         let changed = query.execute(&mut self.raw().await).await.unwrap();
@@ -87,6 +104,10 @@ impl PostgresStore {
     async fn client(&self, timeout: Duration) -> Arc<dyn DistributedLock> {
         let options = ServerOptions::new(&self.server_url()).unwrap().timeout(timeout);
         let options = options.table(&self.table).unwrap();
+        if self.shedlock {
+            let options = options.shedlock(&format!("{}_shedlock", self.table)).unwrap();
+            return PostgresLock::with_shedlock(options).await.unwrap();
+        }
         Arc::new(PostgresLock::with(options).await.unwrap())
     }
 }
@@ -102,7 +123,8 @@ impl Store for PostgresStore {
     }
 
     fn url(&self) -> Option<String> {
-        Some(format!("{}?timeout={}s&table={}", self.server_url(), PATIENCE.as_secs(), self.table))
+        let url = format!("{}?timeout={}s&table={}", self.server_url(), PATIENCE.as_secs(), self.table);
+        Some(if self.shedlock { format!("{url}&shedlock={}_shedlock", self.table) } else { url })
     }
 
     fn url_of_nothing(&self) -> Option<String> {
@@ -136,7 +158,13 @@ impl Store for PostgresStore {
                 Some(server) => tokio::task::block_in_place(|| server.restart()),
                 None => return Err(NotOffered),
             },
-            Fault::DeleteHold(name) => self.change(&name, "DELETE FROM {t}_lock WHERE name = $1 AND $2 = 0", 0).await,
+            Fault::DeleteHold(name) => {
+                if self.shedlock {
+                    let delete = sqlx::query(self.statement("DELETE FROM {t}_shedlock WHERE name = $1"));
+                    delete.bind(name.as_str()).execute(&mut self.raw().await).await.unwrap();
+                }
+                self.change(&name, "DELETE FROM {t}_lock WHERE name = $1 AND $2 = 0", 0).await;
+            }
             Fault::RaiseToken(name, above) => {
                 let above = above.try_into().unwrap();
                 self.change(&name, "UPDATE {t}_lock SET token = $2 WHERE name = $1", above).await;
@@ -146,8 +174,10 @@ impl Store for PostgresStore {
                 self.change(&name, "INSERT INTO {t}_lock VALUES ($1, NULL, $2, -1, -1, -1)", i64::MAX).await;
             }
             Fault::ReplaceStore => {
-                let empty = self.statement("TRUNCATE {t}_lock, {t}_waiter, {t}_client, {t}_gone, {t}_value");
-                sqlx::query(empty).execute(&mut self.raw().await).await.unwrap();
+                self.run("TRUNCATE {t}_lock, {t}_waiter, {t}_client, {t}_gone, {t}_value").await;
+                if self.shedlock {
+                    self.run("TRUNCATE {t}_shedlock").await;
+                }
             }
             _ => return Err(NotOffered),
         }

@@ -1,0 +1,6 @@
+//! The suite on MariaDB, or another server of its kind.
+
+#[path = "harness/mysql.rs"]
+mod harness;
+
+conformance_tests::suite!(harness::MySqlHarness { shedlock: false });
