@@ -22,9 +22,10 @@ impl<B: DistributedLock, T: Table> Shedlock<B, T> {
         loop {
             let busy = match self.take(claim).await? {
                 Taken::Ours => return Ok(Some(grant)),
-                Taken::Busy { by, .. } => by,
-                // Its lease was over by then.
+                // Its lease was over by then: nothing is held, and whoever asked finds that by the clock.
+                Taken::NotHeld if self.ours.clock().now() >= grant.valid_until => return Ok(Some(grant)),
                 Taken::NotHeld => None,
+                Taken::Busy { by, .. } => by,
             };
             match moments.next().filter(|_| busy.is_some_and(|by| is_of_our_kind(&by))) {
                 Some(moment) => sleep(moment).await,

@@ -52,6 +52,9 @@ pub(crate) use layout::TableName;
 use release::Ending;
 use table::Table;
 
+/// The shortest lease: a lock takes two requests.
+const SHORTEST: Duration = Duration::from_millis(100);
+
 /// Our locks, each of which also holds its row in this table.
 #[derive(Debug)]
 struct Shedlock<B, T> {
@@ -73,6 +76,7 @@ impl<B: DistributedLock, T: Table> Shedlock<B, T> {
 impl<B: DistributedLock, T: Table> DistributedLock for Shedlock<B, T> {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = self.ours.capabilities();
+        capabilities.min_lease = capabilities.min_lease.max(SHORTEST);
         // Who takes the row tells nobody.
         capabilities.prompt_loss = false;
         capabilities.tells_changes = false;
