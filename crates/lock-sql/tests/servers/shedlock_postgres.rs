@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::by_hand;
-use crate::common::{LONG, claim, connect};
+use crate::common::{LONG, claim, connect, granted, in_background, lasting, until};
 use crate::shedlock::{self, Java, Site, refused};
 use lock_core::{DistributedLock, Unlocked};
 use lock_sql::{PostgresLock, ServerOptions};
@@ -129,6 +129,27 @@ async fn in_other_places() {
     assert!(plain.mutex("x").try_lock().await.unwrap().is_none());
     assert!(plain.mutex("app/x").try_lock().await.unwrap().is_none());
     assert!(plain.mutex("y").try_lock().await.unwrap().is_some());
+}
+
+/// What a table keeps of a time does not make ours end early.
+#[tokio::test]
+async fn times_of_every_kind() {
+    const LEASE: Duration = Duration::from_millis(1300);
+    let site = Postgres(PostgresServer::start());
+    for kind in ["TIMESTAMP(0)", "TIMESTAMP(3)"] {
+        site.run("DROP TABLE IF EXISTS shedlock").await;
+        site.run(&TABLE.replace("TIMESTAMP", kind)).await;
+        let (lock, mut java) = (site.client().await, site.java("worker-7").await);
+        let held = lasting("x", "ours", LEASE);
+        let began = Instant::now();
+        lock.try_lock(&held).await.unwrap().unwrap();
+        until("its end", async || java.locks("x", LEASE).await).await;
+        assert!(began.elapsed() >= LEASE, "{kind}: after {:?}", began.elapsed());
+        let next = claim("x", "next");
+        granted(in_background(&lock, &next)).await;
+        assert_eq!(lock.unlock(&next).await.unwrap(), Unlocked::Released);
+        assert!(java.locks("x", LEASE).await, "{kind}");
+    }
 }
 
 /// What cannot be right is refused on connecting.
