@@ -8,6 +8,9 @@
 //! - The feature `mysql` (on by default) brings `MySqlLock`: the same in MySQL or MariaDB.
 //! - The feature `tls` (on by default) protects the connections to servers.
 //!
+//! Locks in PostgreSQL and MySQL can join the table of [ShedLock](https://github.com/lukas-krecan/ShedLock): they and
+//! the jobs of Java programs then exclude each other. `ServerOptions::shedlock` says so.
+//!
 //! Each statement that is sent for a request is an event of `tracing` with the target `lock_sql::sent`, at the level
 //! `TRACE`; one that deletes old rows beside the requests has the target `lock_sql::swept`.
 //!
@@ -36,6 +39,8 @@ mod mysql;
 mod postgres;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod server;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod shedlock;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]

@@ -13,7 +13,7 @@ const SOURCE: &str = "docs/guarantees.in.md";
 const PAGE: &str = "docs/guarantees.md";
 
 /// Each backend that passes the suite: where that is run, and where it declares the cases that it does not pass.
-const SUITES: [(&str, &str, &str); 8] = [
+const SUITES: [(&str, &str, &str); 10] = [
     ("sqlite", "crates/lock-sql/tests/conformance.rs", "crates/lock-sql/tests/conformance.rs"),
     ("redis", "crates/lock-redis/tests/conformance.rs", "crates/lock-redis/tests/conformance.rs"),
     (
@@ -30,6 +30,12 @@ const SUITES: [(&str, &str, &str); 8] = [
         "crates/lock-sql/tests/conformance_postgres_session.rs",
     ),
     ("mysql", "crates/lock-sql/tests/conformance_mysql.rs", "crates/lock-sql/tests/conformance_mysql.rs"),
+    (
+        "postgres-shedlock",
+        "crates/lock-sql/tests/conformance_postgres_shedlock.rs",
+        "crates/lock-sql/tests/harness/postgres.rs",
+    ),
+    ("mysql-shedlock", "crates/lock-sql/tests/conformance_mysql_shedlock.rs", "crates/lock-sql/tests/harness/mysql.rs"),
 ];
 
 /// What to do with the page.

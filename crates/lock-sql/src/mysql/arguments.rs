@@ -13,10 +13,10 @@ macro_rules! arguments {
         arguments
     }};
 }
-pub(super) use arguments;
+pub(crate) use arguments;
 
 /// What a statement can be given.
-pub(super) trait Argument {
+pub(crate) trait Argument {
     fn add_to(self, arguments: &mut MySqlArguments);
 }
 
@@ -29,6 +29,16 @@ impl Argument for &[u8] {
 impl Argument for &str {
     fn add_to(self, arguments: &mut MySqlArguments) {
         self.as_bytes().add_to(arguments);
+    }
+}
+
+/// Text that is compared with a column of text, by that column's collation: where it went as bytes, no index would be
+/// used.
+pub(crate) struct Text<'a>(pub(crate) &'a str);
+
+impl Argument for Text<'_> {
+    fn add_to(self, arguments: &mut MySqlArguments) {
+        sqlx::Arguments::add(arguments, self.0).expect("text can be sent");
     }
 }
 

@@ -24,10 +24,15 @@ fn number(error: &dyn DatabaseError) -> u16 {
     error.try_downcast_ref::<MySqlDatabaseError>().map(MySqlDatabaseError::number).unwrap_or_default()
 }
 
+/// The number by which the server says why a request failed, if it said so.
+pub(crate) fn number_of(error: &Error) -> Option<u16> {
+    let source = error.source().and_then(|source| source.downcast_ref::<sqlx::Error>());
+    source.and_then(sqlx::Error::as_database_error).map(number)
+}
+
 /// Did the request fail because a table is missing?
 pub(super) fn is_missing_table(error: &Error) -> bool {
-    let source = error.source().and_then(|source| source.downcast_ref::<sqlx::Error>());
-    source.and_then(sqlx::Error::as_database_error).is_some_and(|error| number(error) == 1146)
+    number_of(error) == Some(1146)
 }
 
 /// An error of a statement undoes all of it; one that ends the session may come after the commit.

@@ -68,6 +68,12 @@ impl MySqlLock {
     /// # Cancel safety
     /// Nothing is held yet. The tables may have been made.
     pub async fn with(options: ServerOptions) -> Result<Self> {
+        options.check_without_shedlock()?;
+        Self::of(&options).await
+    }
+
+    /// Whether ShedLock's table is joined or not.
+    pub(crate) async fn of(options: &ServerOptions) -> Result<Self> {
         let prefix = options.check()?;
         if options.mode == Mode::Session {
             let message = "mode=session is for PostgreSQL; leave `mode` off";
@@ -91,7 +97,7 @@ impl MySqlLock {
             client: Arc::default(),
         };
         lock.check_settings().await?;
-        lock.make_tables(&options).await?;
+        lock.make_tables(options).await?;
         lock.sweep_if_due();
         Ok(lock)
     }
@@ -109,7 +115,7 @@ impl MySqlLock {
 
 /// Connects to `mysql://user:password@host:port/database`, and the same with `mariadb:`.
 ///
-/// Its own settings are `table`, `timeout` and `connections`, see [`ServerOptions`]; `host` (also the path of a
+/// Its own settings are `table`, `shedlock`, `timeout` and `connections`, see [`ServerOptions`]; `host` (also the path of a
 /// socket), `user`, `password` and `dbname`, which go before what the URL says; and `sslmode`, `sslrootcert`, `sslcert`
 /// and `sslkey`, with the meanings that PostgreSQL gives them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -122,7 +128,11 @@ impl BackendFactory for MySqlFactory {
     }
 
     async fn connect(&self, target: Target) -> Result<Arc<dyn DistributedLock>> {
-        Ok(Arc::new(MySqlLock::with(ServerOptions::from_target(target)?).await?))
+        let options = ServerOptions::from_target(target)?;
+        Ok(match &options.shedlock {
+            Some(_) => MySqlLock::with_shedlock(options).await?,
+            None => Arc::new(MySqlLock::with(options).await?),
+        })
     }
 
     fn schema(&self, target: Target) -> Result<String> {

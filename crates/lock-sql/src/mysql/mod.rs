@@ -31,10 +31,11 @@ use sqlx::mysql::MySqlConnectOptions;
 use crate::keys::Prefix;
 use crate::server::{Again, Answer, Server, ServerOptions, Statement, Unsettled};
 use crate::sweep::Sweeper;
-use arguments::{Argument, arguments};
-use error::MySql;
+pub(crate) use arguments::{Argument, Text, arguments};
+pub(crate) use error::{MySql, number_of};
 pub use factory::MySqlFactory;
 use line::Line;
+pub(crate) use statements::NOW;
 use statements::Statements;
 
 /// Locks in a MySQL or MariaDB database.
@@ -46,9 +47,9 @@ use statements::Statements;
 /// is added to the tables of an earlier release when a client connects; clients of both releases can share them.
 #[derive(Clone)]
 pub struct MySqlLock {
-    server: Arc<Server<MySql>>,
+    pub(crate) server: Arc<Server<MySql>>,
     statements: Arc<Statements>,
-    prefix: Prefix,
+    pub(crate) prefix: Prefix,
     sweeper: Arc<Sweeper>,
     unsettled: Arc<Unsettled>,
     line: Arc<Line>,
@@ -170,7 +171,7 @@ impl DistributedLock for MySqlLock {
 }
 
 /// How many rows this statement of a request changed.
-fn changed(answer: &Answer<sqlx::MySql>, statement: usize) -> u64 {
+pub(crate) fn changed(answer: &Answer<sqlx::MySql>, statement: usize) -> u64 {
     answer.results.get(statement).map_or(0, sqlx::mysql::MySqlQueryResult::rows_affected)
 }
 

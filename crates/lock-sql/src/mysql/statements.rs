@@ -71,7 +71,7 @@ pub(super) struct Sweep {
 }
 
 /// Microseconds since 1970.
-const NOW: &str = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)";
+pub(crate) const NOW: &str = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)";
 
 /// Is the waiter `w` in line, and does its client still count? Not if it was not seen for three of its turns, or its bell
 /// is gone.

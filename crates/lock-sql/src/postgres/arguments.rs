@@ -12,4 +12,4 @@ macro_rules! arguments {
         arguments
     }};
 }
-pub(super) use arguments;
+pub(crate) use arguments;

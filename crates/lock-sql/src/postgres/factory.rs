@@ -74,7 +74,8 @@ impl ServerOptions {
         connect.options(schema.map(|schema| ("search_path", format!("{schema}, pg_temp"))))
     }
 
-    fn server(&self, schema: Option<&str>) -> Server<Postgres> {
+    /// Without the schema of the tables: as the user's own programs find things there.
+    pub(crate) fn server(&self, schema: Option<&str>) -> Server<Postgres> {
         let transaction = self.pooler.then(|| {
             let bounds = self.bounds().map(|(name, value)| format!("SET LOCAL {name} = {value};"));
             let search = schema.map(|schema| format!("SET LOCAL search_path = {schema}, pg_temp;"));
@@ -111,9 +112,15 @@ impl PostgresLock {
     /// # Cancel safety
     /// Nothing is held yet. The tables may have been made.
     pub async fn with(options: ServerOptions) -> Result<Self> {
+        options.check_without_shedlock()?;
+        Self::of(&options).await
+    }
+
+    /// Whether ShedLock's table is joined or not.
+    pub(crate) async fn of(options: &ServerOptions) -> Result<Self> {
         let prefix = options.check()?;
         let statements = Statements::new(&options.reached.table);
-        let found = Found::by(&options).await?;
+        let found = Found::by(options).await?;
         let schema = options.reached.table.schema().map_or(found.schema, str::to_owned);
         let (server, statements) = (Arc::new(options.server(Some(&schema))), Arc::new(statements));
         // A pooler's client that is stopped would keep the locks of all that it sent with others.
@@ -201,7 +208,7 @@ pub(super) fn fit_mode(found: Option<&str>, known: Mode, server: &str, table: &T
 /// Connects to `postgres://user:password@host:port/database`.
 ///
 /// Its own settings are `mode`: `row`, the default, for a [`PostgresLock`], or `session`, for a [`PostgresSessionLock`];
-/// `table`, `timeout`, `connections` and `pooler`, see [`ServerOptions`]; `host` (also the folder of a socket), `user`,
+/// `table`, `shedlock`, `timeout`, `connections` and `pooler`, see [`ServerOptions`]; `host` (also the folder of a socket), `user`,
 /// `password` and `dbname`, which go before what the URL says; and `sslmode`, `sslrootcert`, `sslcert` and `sslkey`, as
 /// for PostgreSQL's own programs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -216,6 +223,7 @@ impl BackendFactory for PostgresFactory {
     async fn connect(&self, target: Target) -> Result<Arc<dyn DistributedLock>> {
         let options = ServerOptions::from_target(target)?;
         Ok(match options.mode {
+            Mode::Row if options.shedlock.is_some() => PostgresLock::with_shedlock(options).await?,
             Mode::Row => Arc::new(PostgresLock::with(options).await?),
             Mode::Session => Arc::new(PostgresSessionLock::with(options).await?),
         })

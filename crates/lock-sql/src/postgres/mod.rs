@@ -31,12 +31,13 @@ use crate::keys::Prefix;
 use crate::server::{Again, Server, ServerOptions, Unsettled};
 use crate::sweep::Sweeper;
 use acquire::Takes;
-use arguments::arguments;
-use error::Postgres;
+pub(crate) use arguments::arguments;
+pub(crate) use error::Postgres;
 pub use factory::PostgresFactory;
 use release::Releases;
 pub use session::PostgresSessionLock;
 use statements::Statements;
+pub(crate) use statements::the_row;
 
 /// Locks in a PostgreSQL database.
 ///
@@ -45,9 +46,9 @@ use statements::Statements;
 /// a client has a bounded pool, and one more connection to listen while anybody waits.
 #[derive(Clone)]
 pub struct PostgresLock {
-    server: Arc<Server<Postgres>>,
+    pub(crate) server: Arc<Server<Postgres>>,
     statements: Arc<Statements>,
-    prefix: Prefix,
+    pub(crate) prefix: Prefix,
     unsettled: Arc<Unsettled>,
     takes: Arc<Takes>,
     releases: Arc<Releases>,

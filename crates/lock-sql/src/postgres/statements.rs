@@ -193,6 +193,6 @@ impl Statements {
 }
 
 /// The row of a statement that always answers one.
-pub(super) fn the_row(answer: &Answer<sqlx::Postgres>) -> Result<&PgRow> {
+pub(crate) fn the_row(answer: &Answer<sqlx::Postgres>) -> Result<&PgRow> {
     answer.rows.first().ok_or_else(|| Error::new(ErrorKind::Unknown, "the server answered nothing"))
 }

@@ -12,10 +12,12 @@ use lock_core::{
 };
 
 use crate::keys::Prefix;
+use crate::shedlock::TableName;
 
 /// The parameters of the URL, and the settings of the config, that are a server's own.
-const KNOWN: [&str; 13] = [
+const KNOWN: [&str; 14] = [
     "table",
+    "shedlock",
     "mode",
     "timeout",
     "connections",
@@ -38,6 +40,8 @@ pub struct ServerOptions {
     pub(crate) pooler: bool,
     /// For a factory.
     pub(crate) mode: Mode,
+    /// ShedLock's table, if that is joined.
+    pub(crate) shedlock: Option<TableName>,
     pub(crate) reached: Reached,
 }
 
@@ -187,7 +191,8 @@ impl fmt::Debug for ServerOptions {
         let Reached { shown, prefix, table, timeout, connections, .. } = &self.reached;
         let mut f = f.debug_struct("ServerOptions");
         f.field("server", shown).field("prefix", prefix).field("table", table).field("timeout", timeout);
-        f.field("connections", connections).field("tls", &self.tls).finish_non_exhaustive()
+        f.field("connections", connections).field("shedlock", &self.shedlock).field("tls", &self.tls);
+        f.finish_non_exhaustive()
     }
 }
 
@@ -237,6 +242,20 @@ impl ServerOptions {
         self
     }
 
+    /// Joins this table of [ShedLock](https://github.com/lukas-krecan/ShedLock)'s, `shedlock` unless it was given
+    /// another name, perhaps after a schema and a dot: each lock then holds its row there too, and Java programs that
+    /// use ShedLock with the database's time exclude these locks and are excluded. All programs that use our tables
+    /// have to join it. The table has to be there.
+    ///
+    /// For `PostgresLock::with_shedlock` and `MySqlLock::with_shedlock`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for anything but letters of English, digits and `_`.
+    pub fn shedlock(mut self, table: &str) -> Result<Self> {
+        self.shedlock = Some(table.parse()?);
+        Ok(self)
+    }
+
     /// The server's Unix socket instead of its host and port: for PostgreSQL the folder it is in.
     pub fn socket(mut self, path: impl Into<PathBuf>) -> Self {
         let path = path.into();
@@ -270,6 +289,7 @@ impl ServerOptions {
         }
         self.pooler = params.take_parsed("pooler")?.unwrap_or(self.pooler);
         self.mode = params.take_parsed("mode")?.unwrap_or(self.mode);
+        self.shedlock = params.take_parsed("shedlock")?;
         if let Some(host) = params.take("host") {
             if host.starts_with('/') {
                 *self = self.clone().socket(host);
@@ -313,7 +333,24 @@ impl ServerOptions {
             connections: 8,
             clock: Arc::new(SystemClock),
         };
-        Ok(Self { login, tls: Tls::default(), pooler: false, mode: Mode::Row, reached })
+        Ok(Self { login, tls: Tls::default(), pooler: false, mode: Mode::Row, shedlock: None, reached })
+    }
+
+    /// A client that overlooked ShedLock's table would exclude nobody who goes by it.
+    pub(crate) fn check_without_shedlock(&self) -> Result<()> {
+        match &self.shedlock {
+            None => Ok(()),
+            Some(table) => {
+                let message = format!("ShedLock's table {table} is to be joined: connect by `with_shedlock`");
+                Err(Error::new(ErrorKind::Invalid, message))
+            }
+        }
+    }
+
+    /// The table of ShedLock that is to be joined.
+    pub(crate) fn shedlock_table(&self) -> Result<&TableName> {
+        let message = "no table of ShedLock is named: name it by `shedlock`, or connect by `with`";
+        self.shedlock.as_ref().ok_or_else(|| Error::new(ErrorKind::Invalid, message))
     }
 
     /// What has to be right before anything is sent.

@@ -51,11 +51,11 @@ pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     .await;
 }
 
-pub(crate) async fn in_line(lock: &impl DistributedLock, name: &str) -> usize {
+pub(crate) async fn in_line(lock: &(impl DistributedLock + ?Sized), name: &str) -> usize {
     lock.inspect(&LockName::new(name).unwrap()).await.unwrap().waiters.len()
 }
 
-pub(crate) fn in_background<L: DistributedLock>(lock: &Arc<L>, claim: &Claim) -> JoinHandle<Result<Grant>> {
+pub(crate) fn in_background<L: DistributedLock + ?Sized>(lock: &Arc<L>, claim: &Claim) -> JoinHandle<Result<Grant>> {
     let (lock, claim) = (Arc::clone(lock), claim.clone());
     tokio::spawn(async move { lock.lock(&claim).await })
 }
@@ -64,7 +64,7 @@ pub(crate) async fn granted(waiting: JoinHandle<Result<Grant>>) -> Grant {
     soon("the grant", waiting).await.unwrap().unwrap()
 }
 
-pub(crate) async fn renewed(lock: &impl DistributedLock, claim: &Claim) -> Renewal {
+pub(crate) async fn renewed(lock: &(impl DistributedLock + ?Sized), claim: &Claim) -> Renewal {
     lock.renew(std::slice::from_ref(claim)).await.pop().unwrap().unwrap()
 }
 

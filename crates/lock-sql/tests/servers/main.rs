@@ -19,5 +19,8 @@ mod sent_twice;
 mod sessions;
 mod setups_mysql;
 mod setups_postgres;
+mod shedlock;
+mod shedlock_mysql;
+mod shedlock_postgres;
 mod tls;
 mod together;

@@ -45,7 +45,7 @@ impl PostgresSessionLock {
     /// within a tokio runtime that has I/O and time enabled.
     ///
     /// # Errors
-    /// As for [`PostgresLock::with`](crate::PostgresLock::with); [`ErrorKind::Invalid`] also for a pooler;
+    /// As for [`PostgresLock::with`](crate::PostgresLock::with); [`ErrorKind::Invalid`] also for a pooler, and for ShedLock's table;
     /// [`ErrorKind::Refused`] for tables whose locks are rows; [`ErrorKind::Unsupported`] for a server that is older than
     /// PostgreSQL 14, and for one behind a pooler that lends connections.
     ///
@@ -56,6 +56,10 @@ impl PostgresSessionLock {
         if options.pooler {
             let message =
                 "mode=session needs sessions of its own: leave `pooler` off and go past the pooler, or use mode=row";
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        if let Some(table) = &options.shedlock {
+            let message = format!("ShedLock's table {table} can be joined by locks that are rows: use mode=row");
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         let statements = Statements::new(&options.reached.table);

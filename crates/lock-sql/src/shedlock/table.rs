@@ -1,0 +1,167 @@
+//! What is asked of ShedLock's table.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::{Claim, Finding, Holder, ListQuery, LockName, OwnerId, Result, StoreToken};
+
+use super::layout::Layout;
+use crate::keys::duration;
+use crate::server::Unsettled;
+
+/// The table in one kind of database. Each change is one statement that commits by itself.
+#[async_trait]
+pub(super) trait Table: fmt::Debug + Send + Sync + 'static {
+    fn layout(&self) -> &Layout;
+
+    /// The owners whose request to take a row may land yet.
+    fn unsettled(&self) -> &Unsettled;
+
+    /// Takes the row for as long as a lease, unless another has it, or the owner does not hold our lock at that moment.
+    async fn take(&self, claim: &Claim) -> Result<Taken>;
+
+    /// Prolongs the rows that their owners still have, and answers of each whether it does.
+    async fn prolong(&self, claims: &[Claim]) -> Vec<Result<bool>>;
+
+    /// Ends the hold of this one, and answers whether it had the row.
+    async fn free(&self, name: &LockName, by: &OwnerId) -> Result<bool>;
+
+    /// Has the row outlive its owner for so long, and answers whether it does. Not if the owner does not hold our lock
+    /// at that moment.
+    async fn keep(&self, claim: &Claim, rest: Duration) -> Result<bool>;
+
+    /// What there is to see of a lock.
+    async fn look(&self, name: &LockName) -> Result<Seen>;
+
+    /// The rows that somebody has, in the order of the names.
+    async fn list(&self, query: &ListQuery) -> Result<Rows>;
+
+    /// Settings that void a promise.
+    async fn findings(&self) -> Result<Vec<Finding>>;
+}
+
+/// What became of a request to take the row.
+#[derive(Debug)]
+pub(super) enum Taken {
+    Ours,
+    /// Another has it, for so long.
+    Busy {
+        /// Not known if it has just changed hands.
+        by: Option<OwnerId>,
+        left: Duration,
+    },
+    /// The owner does not hold our lock any more.
+    NotHeld,
+}
+
+/// A row that somebody has.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) by: OwnerId,
+    pub(super) held_for: Duration,
+    pub(super) left: Duration,
+}
+
+/// What there is to see of a lock, all at one moment.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    /// If somebody has it.
+    pub(super) row: Option<Row>,
+    /// Who has our lock, as our table has it.
+    pub(super) ours: Option<OwnerId>,
+    /// That of the last grant of ours.
+    token: i64,
+}
+
+/// The rows of a page.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    pub(super) rows: Vec<(LockName, Seen)>,
+    /// There may be more behind the last one.
+    pub(super) more: bool,
+}
+
+/// What is read of a row: who has it, and for how many microseconds it does since and on; who has our lock, and the
+/// last token of ours.
+#[derive(Debug)]
+pub(super) struct Columns {
+    pub(super) who: Option<String>,
+    pub(super) held_us: Option<i64>,
+    pub(super) left_us: Option<i64>,
+    pub(super) ours: Option<String>,
+    pub(super) token: Option<i64>,
+}
+
+impl From<Columns> for Seen {
+    fn from(Columns { who, held_us, left_us, ours, token }: Columns) -> Self {
+        let row = who.map(|who| Row {
+            by: OwnerId::from_store(&who),
+            held_for: duration(held_us.unwrap_or_default()),
+            left: duration(left_us.unwrap_or_default()),
+        });
+        Self { row, ours: ours.map(|ours| OwnerId::from_store(&ours)), token: token.unwrap_or_default() }
+    }
+}
+
+impl Seen {
+    /// Nobody has anything.
+    pub(super) fn nothing() -> Self {
+        Self { row: None, ours: None, token: 0 }
+    }
+
+    /// Has one of ours both, also if it is about to keep them?
+    pub(super) fn is_ours(&self) -> bool {
+        let rows = self.row.as_ref().map(|row| first(&row.by));
+        rows.is_some() && rows == self.ours.as_ref().map(first)
+    }
+
+    /// Who has the row, with the last token of ours: a holder of theirs has none.
+    pub(super) fn holder(&self) -> Option<Holder> {
+        let row = self.row.as_ref()?;
+        let token = StoreToken::new(self.token.unsigned_abs()).or_else(|_| StoreToken::new(0)).ok()?;
+        Some(Holder::new(row.by.clone(), token, row.held_for, row.left))
+    }
+}
+
+/// The owner, also if it has kept its hold.
+pub(super) fn first(owner: &OwnerId) -> OwnerId {
+    owner.before_it_kept().unwrap_or_else(|| owner.clone())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// One who has the row, and one who has our lock.
+    pub(in crate::shedlock) fn seen(who: Option<&str>, ours: Option<&str>) -> Seen {
+        let text = |text: Option<&str>| text.map(str::to_owned);
+        Columns { who: text(who), held_us: Some(1), left_us: Some(2), ours: text(ours), token: Some(7) }.into()
+    }
+
+    #[test]
+    fn who_has_both_is_one_of_ours() {
+        for (who, ours, is_ours) in [
+            (Some("a"), Some("a"), true),
+            (Some("kept#a"), Some("kept#a"), true),
+            (Some("kept#a"), Some("a"), true),
+            (Some("b"), Some("a"), false),
+            (Some("a"), None, false),
+            (None, Some("a"), false),
+            (None, None, false),
+        ] {
+            assert_eq!(seen(who, ours).is_ours(), is_ours, "{who:?} {ours:?}");
+        }
+    }
+
+    #[test]
+    fn a_holder_of_theirs_has_the_last_token_of_ours() {
+        let holder = seen(Some("worker-7"), None).holder().unwrap();
+        assert_eq!((holder.owner.as_str(), holder.token.get(), holder.kept), ("worker-7", 7, false));
+        assert_eq!((holder.held_for, holder.remaining), (duration(1), duration(2)));
+        assert!(seen(Some("kept#a"), None).holder().unwrap().kept);
+        let mut odd = seen(Some("worker-7"), None);
+        odd.token = i64::MAX;
+        assert_eq!(odd.holder().unwrap().token.get(), 0);
+    }
+}
