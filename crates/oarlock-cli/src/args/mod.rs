@@ -223,6 +223,8 @@ pub(crate) struct CompareArgs {
 pub(crate) struct GuardArgs {
     /// The read end of the leash
     pub(crate) leash: i32,
+    /// Where to say that the command has begun
+    pub(crate) begun: i32,
     #[arg(value_parser = duration)]
     pub(crate) grace: Duration,
     /// Tell the parent when the command is stopped

@@ -46,8 +46,8 @@ pub(crate) async fn elect(args: &ElectArgs, locks: &Locks) -> Result<u8, Failure
         let was_lost = resigned.as_ref().is_err_and(|error| error.kind() == ErrorKind::Lost);
         match outcome {
             Outcome::Stopped(_) => {}
-            Outcome::Ended { .. } if !was_lost => {}
-            Outcome::Ended { .. } | Outcome::Killed { .. } | Outcome::Lost => {
+            Outcome::Ended { .. } | Outcome::NotBegun { .. } if !was_lost => {}
+            Outcome::Ended { .. } | Outcome::NotBegun { .. } | Outcome::Killed { .. } | Outcome::Lost => {
                 say(format!("{name:?}: leads no more, and campaigns again"));
                 continue;
             }

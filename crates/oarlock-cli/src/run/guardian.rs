@@ -22,7 +22,7 @@ use crate::output::say;
 
 pub(crate) async fn guard(args: &GuardArgs) -> Result<u8, Failure> {
     let parent = getppid();
-    let mut leash = Held::open(args.leash)?;
+    let mut leash = Held::open([args.leash, args.begun])?;
     let mut signals = Signals::listen(signals::GUARDIAN)?;
     let mut children = unix::signal(SignalKind::child())?;
     #[cfg(target_os = "linux")]
@@ -40,6 +40,7 @@ pub(crate) async fn guard(args: &GuardArgs) -> Result<u8, Failure> {
         until = word;
     }
     let command = start(&args.command)?;
+    leash.begin();
     let mut over = false;
     loop {
         match change(command) {

@@ -1,7 +1,9 @@
 //! The pipe from `oarlock` to the guardian. It carries instants of the system's clock, as nanoseconds in eight bytes
 //! each: until then the lock is held. Zero means that the command is to end; the pipe's end, that `oarlock` is gone.
+//!
+//! Another one goes back, by which the guardian says that the command has begun: no exit code could tell.
 
-use std::io::{self, PipeReader, PipeWriter, Write};
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
@@ -21,20 +23,26 @@ const END: u64 = 0;
 pub(super) struct Leash {
     pipe: PipeWriter,
     told: Instant,
+    begun: PipeReader,
 }
 
 /// The other end, on its way to the guardian.
 #[derive(Debug)]
-pub(super) struct Inherited(PipeReader);
+pub(super) struct Inherited {
+    leash: PipeReader,
+    begun: PipeWriter,
+}
 
 impl Leash {
     pub(super) fn new() -> io::Result<(Self, Inherited)> {
-        let (reader, writer) = io::pipe()?;
-        // The guardian inherits its own end alone: holding ours too, it would never see the pipe end.
+        let ((reader, writer), (begun, says)) = (io::pipe()?, io::pipe()?);
+        // The guardian inherits its own ends alone: holding ours too, it would never see the pipe end.
         fcntl(&reader, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        fcntl(&says, FcntlArg::F_SETFD(FdFlag::empty()))?;
         // A guardian that was stopped must not stop us with it.
         fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        Ok((Self { pipe: writer, told: Instant::from_origin(Duration::ZERO) }, Inherited(reader)))
+        let told = Instant::from_origin(Duration::ZERO);
+        Ok((Self { pipe: writer, told, begun }, Inherited { leash: reader, begun: says }))
     }
 
     /// The lock is held until then.
@@ -48,6 +56,11 @@ impl Leash {
     /// Is the time over of which it was told last?
     pub(super) fn is_over(&self) -> bool {
         SystemClock.now() >= self.told
+    }
+
+    /// Had the command begun, when the guardian ended? Asked earlier, it waits for one of these.
+    pub(super) fn had_begun(&mut self) -> bool {
+        self.begun.read_exact(&mut [0]).is_ok()
     }
 
     /// The command is to end.
@@ -64,8 +77,8 @@ impl Leash {
 
 impl Inherited {
     /// What the guardian is to [`open`](Held::open).
-    pub(super) fn number(&self) -> RawFd {
-        self.0.as_raw_fd()
+    pub(super) fn numbers(&self) -> [RawFd; 2] {
+        [self.leash.as_raw_fd(), self.begun.as_raw_fd()]
     }
 }
 
@@ -73,16 +86,25 @@ impl Inherited {
 #[derive(Debug)]
 pub(super) struct Held {
     pipe: pipe::Receiver,
+    begun: pipe::Sender,
     frame: [u8; 8],
     filled: usize,
 }
 
 impl Held {
-    /// Opens the inherited pipe anew, so that the command does not inherit it.
-    pub(super) fn open(number: RawFd) -> io::Result<Self> {
-        let pipe = pipe::OpenOptions::new().open_receiver(format!("/dev/fd/{number}"))?;
-        nix::unistd::close(number)?;
-        Ok(Self { pipe, frame: [0; 8], filled: 0 })
+    /// Opens the inherited pipes anew, so that the command does not inherit them.
+    pub(super) fn open([leash, begun]: [RawFd; 2]) -> io::Result<Self> {
+        let pipe = pipe::OpenOptions::new().open_receiver(format!("/dev/fd/{leash}"))?;
+        let says = pipe::OpenOptions::new().open_sender(format!("/dev/fd/{begun}"))?;
+        nix::unistd::close(leash)?;
+        nix::unistd::close(begun)?;
+        Ok(Self { pipe, begun: says, frame: [0; 8], filled: 0 })
+    }
+
+    /// The command has begun.
+    pub(super) fn begin(&self) {
+        // It fails if `oarlock` is gone.
+        let _ = self.begun.try_write(&[1]);
     }
 
     /// The next instant, or `None` when the command is to end or `oarlock` is gone. Dropping the future loses nothing.

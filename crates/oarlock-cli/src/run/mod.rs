@@ -47,7 +47,7 @@ pub(crate) async fn run(args: &RunArgs, locks: &Locks, started: Instant) -> Resu
 /// The exit code, by how the command ended and by what came of the lock then.
 fn code(name: &str, outcome: &Outcome, released: oarlock::Result<()>) -> Result<u8, Failure> {
     let code = match *outcome {
-        Outcome::Ended { code, .. } | Outcome::Killed { code } => code,
+        Outcome::Ended { code, .. } | Outcome::NotBegun { code } | Outcome::Killed { code } => code,
         Outcome::Stopped(signal) => return Err(Failure::signal(signal)),
         Outcome::Lost => return Err(Failure::new(LOST, format!("{name:?} was lost, and the command was ended"))),
     };

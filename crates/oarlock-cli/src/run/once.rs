@@ -1,12 +1,14 @@
 //! `run --once`: one of many runs the command, and the others skip it.
 
-use oarlock::{Holder, LockName, Locks, Once, Skipped};
+use std::time::Duration;
+
+use oarlock::{ErrorKind, Holder, LockName, Locks, Once, Skipped};
 
 use super::acquire::uninterrupted;
 use super::signals::Signals;
 use super::supervise::{Outcome, Stop, supervise};
 use crate::args::{OnceArgs, RunArgs};
-use crate::exit::{CONFIG, Failure};
+use crate::exit::{CONFIG, Failure, UNAVAILABLE};
 use crate::output::say;
 use crate::show::rounded;
 
@@ -30,8 +32,23 @@ pub(super) async fn once(args: &RunArgs, locks: &Locks, signals: &mut Signals) -
     };
     // Not as a section of the library, which would give the lock back at the loss: that is done when the command has ended.
     let outcome = supervise(&args.job, &guard.lease(), signals, Stop::IsTheCommands).await;
-    let ended = if is_done(&outcome, *again_on_failure) { guard.done().await } else { guard.again().await };
+    let (done, left) = (is_done(&outcome, *again_on_failure), guard.remaining());
+    let mut ended = if done { guard.done().await } else { guard.again().await };
+    if done && ended.as_ref().is_err_and(|error| error.kind() != ErrorKind::Lost) {
+        ended = Ok(noted(&name, locks, left).await?);
+    }
     super::code(&name, &outcome?, ended)
+}
+
+/// The store did not confirm that the job is done. As long as the lease runs, it may come back and be told yet.
+async fn noted(name: &str, locks: &Locks, left: Duration) -> Result<(), Failure> {
+    say(format!("{name:?} is done, and the store has not confirmed that: trying on for {}", rounded(left)));
+    if locks.shutdown(left).await.unreleased.is_empty() {
+        return Ok(());
+    }
+    let message =
+        format!("{name:?} is done, and the store could not be told before the lease was over: it may be run again");
+    Err(Failure::new(UNAVAILABLE, message))
 }
 
 fn chosen(args: &RunArgs, locks: &Locks) -> Result<Once, Failure> {
@@ -91,6 +108,7 @@ mod tests {
             (Ok(Outcome::Ended { code: 3, asked_to: false }), true, false),
             (Ok(Outcome::Ended { code: 0, asked_to: true }), true, false),
             (Ok(Outcome::Ended { code: 143, asked_to: true }), true, false),
+            (Ok(Outcome::NotBegun { code: 127 }), false, false),
             (Ok(Outcome::Killed { code: 137 }), false, false),
             (Ok(Outcome::Lost), false, false),
             (Err(Failure::silent(71)), false, false),

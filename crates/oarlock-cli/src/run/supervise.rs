@@ -28,6 +28,11 @@ pub(super) enum Outcome {
         /// A signal that asks for that was passed on to it before.
         asked_to: bool,
     },
+    /// It could not be started.
+    NotBegun {
+        /// As a shell would say it.
+        code: u8,
+    },
     /// It did not come to its end: somebody killed its guardian, and it died with that.
     Killed {
         /// As a shell would say it.
@@ -138,7 +143,8 @@ pub(super) async fn supervise(job: &Job, lease: &Lease, signals: &mut Signals, s
             }
         });
     };
-    Ok(Outcome::Ended { code: code as u8, asked_to })
+    let code = code as u8;
+    Ok(if leash.had_begun() { Outcome::Ended { code, asked_to } } else { Outcome::NotBegun { code } })
 }
 
 fn start(
@@ -149,7 +155,7 @@ fn start(
     job_control: bool,
 ) -> Result<Child, Failure> {
     let mut command = itself::again(GUARD)?;
-    command.arg(inherited.number().to_string()).arg(format!("{}ms", grace.as_millis()));
+    command.args(inherited.numbers().map(|number| number.to_string())).arg(format!("{}ms", grace.as_millis()));
     if job_control {
         command.arg("--job-control");
     }

@@ -1,12 +1,13 @@
 //! `oarlock run` and `oarlock elect` on every store with a server: nothing but the URL changes.
 
+use std::fs::File;
 use std::process::Command;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use test_servers::{MariaDbServer, PostgresServer, RedisServer, ZookeeperServers};
 
-use crate::common::{Place, Running, code};
+use crate::common::{Place, Running, code, wait_for};
 
 fn works(url: &str) {
     runs(url);
@@ -99,4 +100,24 @@ fn zookeeper() {
 #[test]
 fn etcd() {
     works(&test_servers::EtcdCluster::start(1).url());
+}
+
+/// The store stalls while a job comes to its end: it is told as soon as it answers again.
+#[test]
+fn a_store_that_was_away_hears_that_a_job_is_done() {
+    let (server, place) = (RedisServer::start(), Place::new());
+    let url = server.url();
+    let once = |script: &str| {
+        let args = ["--url", &url, "run", "job", "--once", "--slot", "1", "--skipped", "9", "--", "sh", "-c", script];
+        place.bare(&args)
+    };
+    let told = File::create(place.path("told")).unwrap();
+    let mut job = once("echo >started; sleep 1").stderr(told).spawn().unwrap();
+    place.wait_lines("started", 1);
+    server.pause();
+    wait_for("the trying on", || place.read("told").contains("trying on for").then_some(()));
+    server.resume();
+    assert!(job.wait().unwrap().success(), "{}", place.read("told"));
+    assert_eq!(code(once("echo >again").status().unwrap()), 9);
+    assert_eq!(place.read("again"), "");
 }
