@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::proxy::Proxy;
 use async_trait::async_trait;
 use lock_core::{DistributedLock, LockName, Registry};
 
@@ -103,6 +104,27 @@ pub enum Fault {
     RaiseToken(LockName, u64),
     /// Something that is no lock of ours is put at the lock's place.
     PutForeign(LockName),
+}
+
+impl Fault {
+    /// Does it if it is one of the network, by the proxies in front of the servers, in the order of these; else it is given
+    /// back.
+    ///
+    /// # Panics
+    /// If a connection to a server is meant that has no proxy.
+    pub fn strike<'p>(self, proxies: impl IntoIterator<Item = &'p Proxy>) -> Option<Self> {
+        let mut proxies = proxies.into_iter();
+        match self {
+            Self::HoldRequests => proxies.for_each(Proxy::hold_c2s),
+            Self::HoldRequestsOfPresent => proxies.for_each(Proxy::hold_c2s_of_present),
+            Self::HoldAnswers => proxies.for_each(Proxy::hold_s2c),
+            Self::Swallow(server, number) => proxies.nth(server).expect("a proxy for each server").swallow(number),
+            Self::CutOff => proxies.for_each(Proxy::cut),
+            Self::ReleaseRequests | Self::ReleaseAnswers => proxies.for_each(Proxy::forward),
+            other => return Some(other),
+        }
+        None
+    }
 }
 
 /// The harness has no way to do this to its store.

@@ -104,13 +104,8 @@ impl Store for RedisStore {
     }
 
     async fn inject(&self, fault: Fault) -> Result<(), NotOffered> {
+        let Some(fault) = fault.strike([&self.proxy]) else { return Ok(()) };
         match fault {
-            Fault::HoldRequests => self.proxy.hold_c2s(),
-            Fault::HoldRequestsOfPresent => self.proxy.hold_c2s_of_present(),
-            Fault::HoldAnswers => self.proxy.hold_s2c(),
-            Fault::Swallow(_, number) => self.proxy.swallow(number),
-            Fault::CutOff => self.proxy.cut(),
-            Fault::ReleaseRequests | Fault::ReleaseAnswers => self.proxy.forward(),
             Fault::DeleteHold(name) => {
                 let (lock, grant) = self.keys(&name);
                 self.raw::<()>(&["DEL", &lock, &grant]).await;

@@ -130,15 +130,8 @@ impl Store for ClusterStore {
     }
 
     async fn inject(&self, fault: Fault) -> Result<(), NotOffered> {
+        let Some(fault) = fault.strike(self.cluster().proxies()) else { return Ok(()) };
         match fault {
-            Fault::HoldRequests => self.cluster().proxies().for_each(Proxy::hold_c2s),
-            Fault::HoldRequestsOfPresent => self.cluster().proxies().for_each(Proxy::hold_c2s_of_present),
-            Fault::HoldAnswers => self.cluster().proxies().for_each(Proxy::hold_s2c),
-            Fault::Swallow(server, number) => {
-                self.cluster().proxies().nth(server).expect("a node").swallow(number);
-            }
-            Fault::CutOff => self.cluster().proxies().for_each(Proxy::cut),
-            Fault::ReleaseRequests | Fault::ReleaseAnswers => self.cluster().proxies().for_each(Proxy::forward),
             Fault::DeleteHold(name) => {
                 let (lock, grant) = self.keys(&name);
                 self.raw::<()>(&["DEL", &lock, &grant]).await;

@@ -118,13 +118,8 @@ impl Store for EtcdStore {
     }
 
     async fn inject(&self, fault: Fault) -> Result<(), NotOffered> {
+        let Some(fault) = fault.strike(&self.proxies) else { return Ok(()) };
         match fault {
-            Fault::HoldRequests => self.proxies.iter().for_each(Proxy::hold_c2s),
-            Fault::HoldRequestsOfPresent => self.proxies.iter().for_each(Proxy::hold_c2s_of_present),
-            Fault::HoldAnswers => self.proxies.iter().for_each(Proxy::hold_s2c),
-            Fault::Swallow(server, number) => self.proxies[server].swallow(number),
-            Fault::CutOff => self.proxies.iter().for_each(Proxy::cut),
-            Fault::ReleaseRequests | Fault::ReleaseAnswers => self.proxies.iter().for_each(Proxy::forward),
             Fault::DeleteHold(name) => {
                 if let Some(first) = self.first(&name).await {
                     self.raw().await.delete(first.key(), None).await.unwrap();
