@@ -1,9 +1,11 @@
-#![doc = include_str!("manual.md")]
+#![doc = include_str!("manual/links.md")]
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 #[cfg(feature = "blocking")]
 pub mod blocking;
+pub mod manual;
 
 pub use lock_core::*;
 #[cfg(feature = "etcd")]
@@ -16,11 +18,6 @@ pub use lock_sql as sql;
 pub use lock_zookeeper as zookeeper;
 #[cfg(feature = "macros")]
 pub use oarlock_macros::{locked, once};
-
-// The example in the README is a test.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
 
 /// The URL of the embedded default: a SQLite file in the user's state folder.
 pub const DEFAULT_URL: &str = "sqlite:";
