@@ -109,10 +109,9 @@ fn definitions(text: &str) -> BTreeMap<&str, &str> {
 /// The names of links: `[Fencing][fencing]`, and with code alone, `` [`Fence`] ``.
 fn labels(text: &str) -> Vec<&str> {
     let named = text.split("][").skip(1).filter_map(|rest| Some(rest.split_once(']')?.0));
-    let code = text.split("[`").skip(1).filter_map(|rest| {
-        let (name, rest) = rest.split_once("`]")?;
-        let is_alone = !name.contains(['`', ']']) && !rest.starts_with(['(', '[', ':']);
-        is_alone.then(|| &text[rest.as_ptr() as usize - text.as_ptr() as usize - name.len() - 3..][..name.len() + 2])
+    let code = text.match_indices("[`").filter_map(|(at, _)| {
+        let (label, rest) = text[at + 1..].split_once(']')?;
+        (label.ends_with('`') && !rest.starts_with(['(', '[', ':'])).then_some(label)
     });
     named.chain(code).collect()
 }
