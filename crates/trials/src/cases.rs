@@ -8,7 +8,7 @@ use conformance_tests::cases;
 use crate::guarantees::has_test;
 use crate::record::root;
 
-/// What holds a case, as its row says.
+/// What is wrong with the tests that are said to cover a case. Parts are separated by semicolons.
 fn objections(root: &Path, held_by: &str) -> Vec<String> {
     let mut objections = Vec::new();
     if held_by.starts_with("Not yet: ") {
@@ -50,22 +50,43 @@ fn objections(root: &Path, held_by: &str) -> Vec<String> {
     objections
 }
 
+/// The cases by their numbers, each with its tests; and the tests that caught seeded faults.
+fn listed(page: &str) -> (Vec<(usize, String)>, Vec<String>) {
+    let (cases, seeded) = page.split_once("## Seeded faults").unwrap();
+    let mut found: Vec<(usize, String)> = Vec::new();
+    for line in cases.lines() {
+        let number = line.split_once(". ").and_then(|(number, _)| number.parse().ok());
+        match (number, found.last_mut()) {
+            (Some(number), _) => found.push((number, String::new())),
+            // A file and its tests begin with a dash; what follows belongs to them, or else to the title.
+            (None, Some((_, tests))) => match line.trim_start().strip_prefix("- ") {
+                Some(part) => *tests += &format!(";{part}"),
+                None if tests.is_empty() => {}
+                None => *tests += line,
+            },
+            (None, None) => {}
+        }
+    }
+    let faults = seeded.split("\n  - ").skip(1);
+    let caught = faults.map(|fault| fault.split("\n- ").next().unwrap_or_default().to_owned());
+    (found, caught.collect())
+}
+
+fn page() -> String {
+    std::fs::read_to_string(root().join("docs/cases.md")).unwrap()
+}
+
 #[test]
 fn every_case_has_a_test_that_exists_or_a_reason() {
-    let table = std::fs::read_to_string(root().join("docs/cases.md")).unwrap();
-    let rows = table.lines().filter_map(|line| {
-        let mut cells = line.strip_prefix("| ")?.split(" | ");
-        let number: usize = cells.next()?.parse().ok()?;
-        Some((number, cells.nth(1)?.trim_end_matches(" |")))
-    });
-    let (numbers, held_by): (Vec<_>, Vec<_>) = rows.unzip();
+    let (cases, _) = listed(&page());
+    let (numbers, tests): (Vec<_>, Vec<_>) = cases.into_iter().unzip();
     assert!(numbers.len() > 100);
     assert_eq!(numbers, (1..=numbers.len()).collect::<Vec<_>>());
     let objections: Vec<_> = numbers
         .iter()
-        .zip(held_by)
-        .flat_map(|(number, held_by)| {
-            objections(root(), held_by).into_iter().map(move |what| format!("{number}: {what}"))
+        .zip(tests)
+        .flat_map(|(number, tests)| {
+            objections(root(), tests.trim_start_matches(';')).into_iter().map(move |what| format!("{number}: {what}"))
         })
         .collect();
     assert!(objections.is_empty(), "docs/cases.md, case {}", objections.join("\n  case "));
@@ -73,13 +94,21 @@ fn every_case_has_a_test_that_exists_or_a_reason() {
 
 #[test]
 fn what_caught_seeded_faults_exists() {
-    let text = std::fs::read_to_string(root().join("docs/cases.md")).unwrap();
-    let (_, seeded) = text.split_once("## Seeded faults").unwrap();
-    let rows = seeded.lines().filter(|line| line.starts_with("| ")).skip(2);
-    let caught_by: Vec<_> = rows.map(|row| row.split('|').nth(3).unwrap_or_default()).collect();
-    assert!(!caught_by.is_empty());
+    let (_, caught_by) = listed(&page());
+    assert!(caught_by.len() > 20);
     let objections: Vec<_> = caught_by.iter().flat_map(|cases| objections(root(), cases)).collect();
     assert!(objections.is_empty(), "docs/cases.md, seeded faults: {objections:?}");
+}
+
+#[test]
+fn a_case_is_a_number_and_a_list_of_tests() {
+    let cases = "# Cases\n\nText.\n\n1. A title that\n   goes on.\n     - the suite: `a`, `b`,\n       `c`\n";
+    let more = "     - `x.rs`: `d`\n2. B.\n## Seeded faults\n\n";
+    let seeded = "- A fault.\n  - Redis: `e`. *Torture*:\n    B1.\n- Another.\n  - etcd: `f`.\n";
+    let page = [cases, more, seeded].concat();
+    let (cases, caught) = listed(&page);
+    assert_eq!(cases, [(1, ";the suite: `a`, `b`,       `c`;`x.rs`: `d`".to_owned()), (2, String::new())]);
+    assert_eq!(caught, ["Redis: `e`. *Torture*:\n    B1.", "etcd: `f`.\n"]);
 }
 
 #[test]

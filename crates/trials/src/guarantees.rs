@@ -12,6 +12,9 @@ use crate::record::{self, Record, root};
 const SOURCE: &str = "docs/guarantees.in.md";
 const PAGE: &str = "docs/guarantees.md";
 
+/// The widest line of a page.
+const WIDTH: usize = 120;
+
 /// Each backend that passes the suite: where that is run, and where it declares the cases that it does not pass.
 const SUITES: [(&str, &str, &str); 10] = [
     ("sqlite", "crates/lock-sql/tests/conformance.rs", "crates/lock-sql/tests/conformance.rs"),
@@ -69,7 +72,8 @@ fn read(path: &str) -> Result<String, String> {
 
 fn page() -> Result<String, String> {
     let filled = fill(&links(&read(SOURCE)?)?, &record::all()?)?;
-    Ok(format!("<!-- Made by `cargo xtask guarantees` from guarantees.in.md and torture.json. -->\n\n{filled}"))
+    let head = "<!-- Made by `cargo xtask guarantees` from guarantees.in.md and torture.json. -->";
+    Ok(format!("{head}\n\n{}", wrap(&filled)))
 }
 
 /// Turns each link to a test or a case into one to its file.
@@ -162,33 +166,38 @@ fn offers(records: &BTreeMap<String, Record>) -> String {
 }
 
 fn tortures(records: &BTreeMap<String, Record>) -> String {
-    let counted = |counts: &BTreeMap<String, usize>| {
-        let counts: Vec<_> = counts.iter().map(|(what, count)| format!("{count} {what}")).collect();
-        if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
-    };
-    table(
-        &["", "minutes, seed", "lease", "grants", "blows", "losses", "told late", "recovered", "freed", "rules broken"],
+    let found = table(
+        &["", "minutes, seed", "lease", "grants", "losses", "told late", "recovered", "freed", "rules broken"],
         records.iter().map(|(backend, record)| {
-            let mut losses = record.losses.to_string();
-            if record.forgotten > 0 {
-                let Record { forgotten, worst_forgotten, .. } = record;
-                losses +=
-                    &format!("; it forgot all {forgotten} times, which holders learnt within {worst_forgotten} s");
-            }
             vec![
                 backend.clone(),
                 format!("{}, {}", record.minutes, record.seed),
                 format!("{} s", record.lease),
                 record.grants.to_string(),
-                counted(&record.faults),
-                losses,
+                record.losses.to_string(),
                 format!("{} s", record.worst_notice),
-                format!("{} s after {}", record.worst_recovery, record.worst_recovery_after),
+                format!("{} s", record.worst_recovery),
                 format!("{} s, of {}", record.worst_freed, record.crashes),
                 counted(&record.broken),
             ]
         }),
-    )
+    );
+    let blows = records.iter().map(|(backend, record)| {
+        let Record { forgotten, worst_forgotten, worst_recovery_after, faults, .. } = record;
+        let forgot = match forgotten {
+            0 => String::new(),
+            times => {
+                format!(" The store forgot everything {times} times; holders learned it within {worst_forgotten} s.")
+            }
+        };
+        format!("- {backend}: {}. The slowest recovery was after {worst_recovery_after}.{forgot}\n", counted(faults))
+    });
+    format!("{found}\n\nThe blows were:\n\n{}", blows.collect::<String>().trim_end())
+}
+
+fn counted(counts: &BTreeMap<String, usize>) -> String {
+    let counts: Vec<_> = counts.iter().map(|(what, count)| format!("{count} {what}")).collect();
+    if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
 }
 
 fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
@@ -200,6 +209,49 @@ fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let head: Vec<_> = head.iter().map(|cell| (*cell).to_owned()).collect();
     let rule = vec!["---".to_owned(); head.len()];
     [line(&head), line(&rule), rows.concat()].concat().trim_end().to_owned()
+}
+
+/// Wraps paragraphs and lists; tables and headings stay as they are.
+fn wrap(text: &str) -> String {
+    let (mut page, mut block) = (String::new(), String::new());
+    for line in text.lines().chain([""]) {
+        let stays = line.is_empty() || line.starts_with(['|', '#']);
+        if stays || line.starts_with("- ") {
+            page += &wrapped(&block);
+            block.clear();
+        }
+        if stays {
+            page += line;
+            page.push('\n');
+        } else {
+            block += line;
+            block.push(' ');
+        }
+    }
+    page.trim_end().to_owned() + "\n"
+}
+
+/// One paragraph, or one item of a list.
+fn wrapped(block: &str) -> String {
+    let indent = if block.starts_with("- ") { "  " } else { "" };
+    let (mut lines, mut column) = (String::new(), 0);
+    for word in block.split_whitespace() {
+        let width = word.chars().count();
+        if column > 0 && column + 1 + width > WIDTH {
+            lines.push('\n');
+            lines += indent;
+            column = indent.len();
+        } else if column > 0 {
+            lines.push(' ');
+            column += 1;
+        }
+        lines += word;
+        column += width;
+    }
+    if !lines.is_empty() {
+        lines.push('\n');
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -216,6 +268,17 @@ mod tests {
         for (backend, record) in record::all().unwrap() {
             assert!(record.broken.is_empty(), "{backend}: {:?}", record.broken);
         }
+    }
+
+    #[test]
+    fn long_lines_are_wrapped_and_tables_are_not() {
+        let words = "word ".repeat(30);
+        let text = format!("# Title\n\n- {words}\n- b\n  c\n\n{words}\nend\n\n| {words}|\n");
+        let page = wrap(&text);
+        let wide: Vec<_> = page.lines().filter(|line| line.chars().count() > WIDTH).collect();
+        assert_eq!(wide, [format!("| {words}|")]);
+        assert!(page.contains("\n  word") && page.contains("\n- b c\n\n") && page.contains("word end\n"), "{page}");
+        assert_eq!(wrap(&page), page);
     }
 
     #[test]
