@@ -11,30 +11,39 @@ use crate::record::Found;
 
 const HEAD: &str = "# Performance
 
-Written by `cargo xtask bench`, which measures everything, or with a word what has that in its name, and leaves the rest of the page as it was.
+`cargo xtask bench` writes this page. With a word, it measures only what has that word in its name, and leaves the rest
+as it was.
 ";
 
 const BARS: &str = "
-Each figure is a ratio against a bare operation or another lock, measured in turns within the same run, so that a machine that is slow for a while is slow for
-both; the rest are counts. *Bare* is the least that the store could do for a lock: the same client crate writes and deletes a row, a key or a node with the same durability.
-On SQLite both have one core, since what it costs to wake a thread on another one would be most of either. The median over the rounds is beside its bar, and the
-lowest and the highest round.
+Each figure is a ratio against a bare operation or another lock. Both are measured in turns within the same run, so a
+machine that is slow for a while is slow for both. The other figures are counts. *Bare* is the least that the store
+could do for a lock: the same client crate writes and deletes a row, a key or a node with the same durability.
+
+On SQLite, both have one core. Otherwise, most of both times would be spent on waking a thread on another core. The table
+shows the median over the rounds, the lowest and the highest round, and the bar.
 ";
 
 const ROWS: &str = "
 ## Every lock beside the others
 
-Medians, measured in turns. *Alone*: lock and unlock, one process. *Hand-offs*: 8 processes want one lock and do nothing with it; from a release to the return of the
-next acquisition that was waiting already. *Turns*: 8 processes that hold the lock for 2 ms and do without for 2 ms; their fairness is Jain's index, 1 at best. The servers save what they
-grant before they answer, but for Redis where it says so; `flock`, SQLite and PostgreSQL's advisory locks do not.
+Medians, measured in turns.
+
+- *Alone*: lock and unlock, one process.
+- *Hand-offs*: 8 processes want one lock and do nothing with it. The time runs from a release to the return of the next
+  acquisition that was waiting already.
+- *Turns*: 8 processes that hold the lock for 2 ms and do without it for 2 ms. Fairness is Jain's index, at best 1.
+
+The servers save what they grant before they answer. `flock`, SQLite and PostgreSQL's advisory locks do not.
 
 | store | lock | alone | hand-offs/s | p50 | p99 | turns/s | fairness | longest wait |
 | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 ";
 
 const ABSENT: &str = "
-Only the part of `distributed-lock` for Redis is here. Those for PostgreSQL and MySQL need `sqlx` 0.8, and a workspace can link one SQLite only: they would take ours back from
-`libsqlite3-sys` 0.37 to 0.30. That for files does not exclude. Its lock for Redis does not wait, so it is asked again and again.
+Of `distributed-lock`, only the part for Redis is here. Its lock does not wait, so it is asked again and again. The
+parts for PostgreSQL and MySQL need `sqlx` 0.8. A workspace can link only one SQLite, so they would take ours back from
+`libsqlite3-sys` 0.37 to 0.30. The part for files does not exclude.
 ";
 
 /// Servers and programs, and the Debian packages that they come in.
@@ -148,12 +157,15 @@ fn machine() -> String {
     let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let servers: Vec<_> = SERVERS.iter().filter_map(|(name, of)| Some(format!("{name} {}", packaged(of)?))).collect();
     let crates: Vec<_> = CRATES.iter().filter_map(|name| Some(format!("`{name}` {}", locked(name)?))).collect();
+    // All of them in one line would be too wide.
+    let crates: Vec<_> = crates.chunks(4).map(|some| some.join(", ")).collect();
     format!(
-        "{}, on {cores} cores of {model}{memory}, Linux {}; clients and servers on the same machine, over loopback. Servers: {}. Crates: {}.",
+        "Measured on {}.\n\n- Machine: {cores} cores of {model}{memory}, Linux {}. Clients and servers share it, over \
+         loopback.\n- Servers: {}.\n- Crates: {}.",
         &date[..10],
         kernel.trim(),
         servers.join(", "),
-        crates.join(", ")
+        crates.join(",\n  ")
     )
 }
 
