@@ -20,8 +20,8 @@ Each figure is a ratio against a bare operation or another lock. Both are measur
 machine that is slow for a while is slow for both. The other figures are counts. *Bare* is the least that the store
 could do for a lock: the same client crate writes and deletes a row, a key or a node with the same durability.
 
-On SQLite, both have one core. Otherwise, most of both times would be spent on waking a thread on another core. The table
-shows the median over the rounds, the lowest and the highest round, and the bar.
+On SQLite, both have one core. Otherwise, most of both times would be spent on waking a thread on another core. The
+table shows the median over the rounds, the lowest and the highest round, and the bar.
 ";
 
 const ROWS: &str = "
