@@ -149,8 +149,8 @@ async fn a_paused_server_is_an_error_in_time() {
 #[tokio::test]
 async fn what_a_stalled_server_does_too_late_is_undone() {
     let server = PostgresServer::start();
-    let locks = connect(&format!("{}?timeout=1s", server.url())).await.unwrap();
-    // From now on there is a connection that is ready.
+    let locks = connect(&format!("{}?timeout=1s&connections=1", server.url())).await.unwrap();
+    // From now on there is a connection that is ready, and only one: what undoes the request cannot be sent beside it.
     locks.run("x", async |_| ()).await.unwrap();
     server.pause();
     let lease = Duration::from_secs(2);
