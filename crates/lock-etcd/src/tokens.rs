@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
-use lock_core::{Result, StoreToken, TokenBase};
+use lock_core::{Holder, Result, StoreToken, TokenBase};
 
 use crate::Shared;
 use crate::connection::{Again, Connection};
@@ -47,8 +47,11 @@ impl Base {
         Ok(Self { at: key.mod_revision(), made, above: value.saturating_sub(made) })
     }
 
-    /// The token of a key that was created at this revision, while this was the base.
+    /// The token of a key that was created at this revision, while this was the base. Without a base nobody has one.
     pub(crate) fn token(self, created: i64) -> Result<StoreToken> {
+        if self.at == 0 {
+            return Ok(Holder::NO_TOKEN);
+        }
         TokenBase::made_at(Duration::from_micros(u64::try_from(self.above).unwrap_or_default()), 0).token(created)
     }
 }

@@ -147,8 +147,8 @@ impl Look<'_> {
         let mut nodes = self.data(&paths).await?;
         // Without a base there is nobody who has a token, either.
         let base = match nodes.pop().flatten() {
-            Some((data, stat)) => Tokens::read(data.as_bytes(), &stat)?.base,
-            None => TokenBase::made_at(Duration::ZERO, 0),
+            Some((data, stat)) => Some(Tokens::read(data.as_bytes(), &stat)?.base),
+            None => None,
         };
         let mut nodes = nodes.into_iter();
         // Each line as far as it is still there.
@@ -179,7 +179,7 @@ impl Look<'_> {
         names.into_iter().zip(lines).zip(over).map(seen).collect()
     }
 
-    fn holder(&self, first: &Node, life: Option<&(String, Stat)>, now: i64, base: TokenBase) -> Holder {
+    fn holder(&self, first: &Node, life: Option<&(String, Stat)>, now: i64, base: Option<TokenBase>) -> Holder {
         let (node, text, stat) = first;
         let (owner, value) = read(node, text);
         self.hold_of(owner, node, stat, life, now, base).with_value(value)
@@ -192,10 +192,11 @@ impl Look<'_> {
         stat: &Stat,
         life: Option<&(String, Stat)>,
         now: i64,
-        base: TokenBase,
+        base: Option<TokenBase>,
     ) -> Holder {
         let since = |then: i64| Duration::from_millis(now.saturating_sub(then).max(0) as u64);
-        let token = base.token(stat.czxid).unwrap_or_else(|_| StoreToken::new(StoreToken::MAX).expect("the highest"));
+        let highest = |_| StoreToken::new(StoreToken::MAX).expect("the highest");
+        let token = base.map_or(Holder::NO_TOKEN, |base| base.token(stat.czxid).unwrap_or_else(highest));
         // Of our own we know better.
         if let Some((hold, now)) = self.lock.hold(&owner) {
             let held_for = now.saturating_duration_since(hold.since);
