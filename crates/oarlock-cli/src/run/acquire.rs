@@ -119,7 +119,8 @@ pub(super) async fn narrate_once(name: &str, locks: &Locks, is_said: &mut bool) 
     }
     tokio::time::sleep(PATIENCE).await;
     loop {
-        if let Some(holder) = locks.inspect(name).await.ok().and_then(|status| status.into_holder()) {
+        // Not the whole line, however long it is.
+        if let Ok(Some(holder)) = locks.election(name).leader().await {
             let leads = if holder.kept { state(&holder) } else { format!("led by {}", holder.owner) };
             say(format!("waiting; {name:?} is {leads}"));
             *is_said = true;
