@@ -101,8 +101,8 @@ pub(crate) struct HolderView<'a> {
     held_for_ms: u64,
     /// None: it has no lease.
     remaining_ms: Option<u64>,
-    /// As text: it is beyond what JavaScript and others keep exactly of a number. None: another program holds the lock, and has
-    /// none.
+    /// As text: it is beyond what JavaScript and others keep exactly of a number. None: another program holds the lock, and
+    /// has none.
     token: Option<String>,
     /// What it shows.
     value: Option<&'a str>,

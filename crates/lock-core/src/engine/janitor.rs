@@ -190,8 +190,8 @@ impl Shared {
         self.tell_if_idle();
     }
 
-    /// Asks on for what is late, until the store has answered each. One at a time, however many there are: so a store that is away
-    /// is asked about once in a second.
+    /// Asks on for what is late, until the store has answered each. One at a time, however many there are: so a store that
+    /// is away is asked about once in a second.
     async fn see_to_late(&self) -> Infallible {
         let mut pauses = Pauses::default();
         loop {
@@ -206,7 +206,7 @@ impl Shared {
             let waits = answer.as_ref().is_err_and(is_away);
             {
                 let mut state = self.state();
-                // None: it was dropped meanwhile. Else it is the one that was asked for; what is late is added behind it.
+                // None: it was dropped meanwhile. Else it is the one that was asked for, since others come behind it.
                 let asked = state.late.pop_front();
                 // Should it be the fault of this one, the others have their turn first.
                 state.late.extend(asked.filter(|_| waits));

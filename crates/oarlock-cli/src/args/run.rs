@@ -25,16 +25,17 @@ the background when it ends is not waited for.
 With --once, one of several hosts runs the command, and the others skip it, also if their clocks differ and they come \
 when it has ended long ago: the lock stays taken for as long as the command counts as done. Nobody waits, and one that \
 skips says on stderr who runs it, or has run it. A command that fails (a code other than 0, or oarlock got INT or TERM) \
-counts as done, unless --again-on-failure says otherwise; who looks at the lock does not see how it ended. If the lock is lost, or --at-most is over, the command is ended, \
-and it is to be run again. Nobody does that by himself: the next one who comes does.";
+counts as done, unless --again-on-failure says otherwise; who looks at the lock does not see how it ended. If the lock is \
+lost, or --at-most is over, the command is ended, and it is to be run again. Nobody does that by himself: the next one who \
+comes does.";
 
 pub(super) const ELECT: &str = "Run a command on one of several hosts, and show where it runs.
 
 All who start this with the same name stand in line for its lock. The first one leads: it shows its --value to everybody \
 who asks `oarlock leader`, and runs the command, which finds $OARLOCK_NAME and $OARLOCK_TOKEN as with `oarlock run`. If \
 the lock is about to be lost, because the store is away or oarlock is stopped, the command is ended before another can be \
-elected: SIGTERM and, after --grace, SIGKILL. A --grace of more than a third of the lease is cut to that, and it says so. Then oarlock campaigns again. So it does after \
-`oarlock evict`, of which it is told too late for that.
+elected: SIGTERM and, after --grace, SIGKILL. A --grace of more than a third of the lease is cut to that, and oarlock says \
+so. Then it campaigns again. So it does after `oarlock evict`, of which it is told too late for that.
 
 A candidate that finds its store away says so on standard error, and tries on until the store is there. One that waits for \
 its turn says once who leads. A wrong configuration, and what the store refuses at first, such as a wrong password, end it.
