@@ -34,8 +34,8 @@ pub(super) const ELECT: &str = "Run a command on one of several hosts, and show 
 All who start this with the same name stand in line for its lock. The first one leads: it shows its --value to everybody \
 who asks `oarlock leader`, and runs the command, which finds $OARLOCK_NAME and $OARLOCK_TOKEN as with `oarlock run`. If \
 the lock is about to be lost, because the store is away or oarlock is stopped, the command is ended before another can be \
-elected: SIGTERM and, after --grace, SIGKILL. A --grace of more than a third of the lease is cut to that, and oarlock says \
-so. Then it campaigns again. So it does after `oarlock evict`, of which it is told too late for that.
+elected: SIGTERM and, after --grace, SIGKILL. Then oarlock campaigns again. So it does after `oarlock evict`, of which it \
+is told too late for that. A --grace of more than a third of the lease is cut to that, and oarlock says so.
 
 A candidate that finds its store away says so on standard error, and tries on until the store is there. One that waits for \
 its turn says once who leads. A wrong configuration, and what the store refuses at first, such as a wrong password, end it.
