@@ -116,10 +116,13 @@ mod tests {
             assert_eq!((&view["name"], &view["state"]), (&"x".into(), &state.into()));
             assert_eq!(view["holder"].is_object(), ["held", "kept"].contains(&state));
             assert_eq!(view["holder"]["kept"] == true, state == "kept");
-            assert_eq!((view["held"].as_bool(), view["error"].is_string()), match state {
-                "blind" => (None, true),
-                _ => (Some(state != "free"), false),
-            });
+            assert_eq!(
+                (view["held"].as_bool(), view["error"].is_string()),
+                match state {
+                    "blind" => (None, true),
+                    _ => (Some(state != "free"), false),
+                }
+            );
         }
         let view = serde_json::to_value(Seen::Held(&leader).view("x")).unwrap();
         assert_eq!(view["holder"]["value"], "http://a\n\u{1b}[2J");

@@ -21,9 +21,7 @@ use super::layout::{Column, Layout, TableName};
 use super::table::{Columns, Rows, Seen, Table, Taken};
 use crate::keys::micros;
 use crate::mysql::{Argument, MySql, MySqlLock, NOW, Text, arguments, changed, number_of};
-use crate::server::{
-    Again, Answer, Read, Server, ServerOptions, Statement, Unsettled, of_one_lease, some_at_a_time,
-};
+use crate::server::{Again, Answer, Read, Server, ServerOptions, Statement, Unsettled, of_one_lease, some_at_a_time};
 
 /// How many rows one statement prolongs, with one parameter for each name and each owner.
 const PROLONGED_AT_ONCE: usize = 100;

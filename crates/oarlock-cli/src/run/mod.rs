@@ -50,7 +50,9 @@ fn code(name: &str, outcome: &Outcome, released: oarlock::Result<()>) -> Result<
     let code = match *outcome {
         Outcome::Ended { code, .. } | Outcome::NotBegun { code } | Outcome::Killed { code } => code,
         Outcome::Stopped(signal) => return Err(Failure::signal(signal)),
-        Outcome::Lost { .. } => return Err(Failure::new(LOST, format!("{name:?} was lost, and the command was ended"))),
+        Outcome::Lost { .. } => {
+            return Err(Failure::new(LOST, format!("{name:?} was lost, and the command was ended")));
+        }
     };
     match released {
         Ok(()) => Ok(code),

@@ -185,7 +185,11 @@ fn what_a_store_or_a_name_does_not_take_is_refused() {
     for (args, expected, says) in [
         (&["job", "--once", "--slot", "1", "--at-most", "1ms"][..], 78, "--at-most is 1ms, shorter than"),
         (&["job", "--once", "--at-least", "400d"], 64, "--at-least <DURATION>': it is longer than 366 days"),
-        (&["job", "--once", "--slot", "1", "--at-most", "367d"], 64, "--at-most <DURATION>': it is longer than 366 days"),
+        (
+            &["job", "--once", "--slot", "1", "--at-most", "367d"],
+            64,
+            "--at-most <DURATION>': it is longer than 366 days",
+        ),
         (&["job", "--once", "--slot", &long], 64, "name"),
         (&["job", "--once", "--slot", "a\nb"], 64, "name"),
         (&["job", "--once", "--slot", "a@b"], 64, "cannot have an @"),
