@@ -172,7 +172,8 @@ async fn stand(session: &Session, client: Arc<Client>, claim: &Claim, wait: bool
     let prefix = format!("{folder}/{}", node_prefix(&claim.owner));
     let entering = enter(session, &client, claim, &folder, &prefix);
     let entered = timeout(session.settings.timeout, entering).await;
-    let Made { sent, base, token, node, at, children } = entered.unwrap_or_else(|_| Err(of_request(ZkError::Timeout)))?;
+    let Made { sent, base, token, node, at, children } =
+        entered.unwrap_or_else(|_| Err(of_request(ZkError::Timeout)))?;
     // Kept over a wait, it would keep the session open.
     drop(client);
     let look = Arc::default();

@@ -162,7 +162,11 @@ mod tests {
         let (base, value) = (TokenBase::with_above(-7), LockValue::new("\nhttp://a:1\t\n\"x\"").unwrap());
         for (owner, path, base) in [
             (owner(), node("0000000007"), Some(base)),
-            (owner().kept(), kept_path(&node("0000000007"), &owner(), Terms { token: token(1), rest: 2 }).unwrap(), None),
+            (
+                owner().kept(),
+                kept_path(&node("0000000007"), &owner(), Terms { token: token(1), rest: 2 }).unwrap(),
+                None,
+            ),
         ] {
             for value in [None, Some(value.clone())] {
                 let content = Content { owner: owner.clone(), base, value };
