@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, try_join3};
-use lock_core::{Claim, Clock, Error, ErrorKind, Grant, Result, StoreToken, TokenBase, Unlocked};
+use lock_core::{Claim, Clock, Error, ErrorKind, Grant, Result, StoreToken, Unlocked};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 use zookeeper_client::{
@@ -17,7 +17,7 @@ use crate::claims::Hold;
 use crate::error::{of_preparing, of_request, stray};
 use crate::kept::Stands;
 use crate::keys::{Ahead, ahead, name_of};
-use crate::nodes::{Content, is_ours, node_prefix, terms};
+use crate::nodes::{base, content, is_ours, node_prefix, terms};
 use crate::release::{find, passing, release};
 use crate::session::{Life, Session};
 use crate::sessions::Sessions;
@@ -40,8 +40,6 @@ enum Attempt {
 /// What the making of our node told.
 struct Made {
     sent: lock_core::Instant,
-    /// From where its token is counted.
-    base: TokenBase,
     token: StoreToken,
     node: String,
     /// When, by the servers' clock.
@@ -169,17 +167,14 @@ async fn attempt(session: &Session, claim: &Claim, wait: bool) -> Result<Attempt
 
 async fn stand(session: &Session, client: Arc<Client>, claim: &Claim, wait: bool) -> Result<Attempt> {
     let folder = session.settings.keys.folder(&claim.name);
-    let prefix = format!("{folder}/{}", node_prefix(&claim.owner));
-    let entering = enter(session, &client, claim, &folder, &prefix);
+    let entering = enter(session, &client, claim, &folder);
     let entered = timeout(session.settings.timeout, entering).await;
-    let Made { sent, base, token, node, at, children } =
-        entered.unwrap_or_else(|_| Err(of_request(ZkError::Timeout)))?;
+    let Made { sent, token, node, at, children } = entered.unwrap_or_else(|_| Err(of_request(ZkError::Timeout)))?;
     // Kept over a wait, it would keep the session open.
     drop(client);
     let look = Arc::default();
     session.update(&claim.owner, |claimed| {
         claimed.node = Some(node.clone());
-        claimed.base = Some(base);
         claimed.look = Arc::clone(&look);
     });
     session.proved(sent);
@@ -222,18 +217,18 @@ async fn stand(session: &Session, client: Arc<Client>, claim: &Claim, wait: bool
 }
 
 /// Makes the node. Where the connection breaks, it is looked for before another is made.
-async fn enter(session: &Session, client: &Client, claim: &Claim, folder: &str, prefix: &str) -> Result<Made> {
+async fn enter(session: &Session, client: &Client, claim: &Claim, folder: &str) -> Result<Made> {
     let mode = CreateMode::EphemeralSequential.with_acls(session.settings.acls());
     loop {
         let tokens = session.tokens().await.map_err(of_request)?;
         let sent = session.now();
-        match session.answer(make(session, client, claim, folder, prefix, &mode, tokens)).await {
+        match session.answer(make(session, client, claim, folder, &mode, tokens)).await {
             // Nothing was made.
             Err(ZkError::BadVersion) => session.settings.tokens.refused(tokens),
             // The server may remove it again before we are in it.
             Err(ZkError::NoNode) => session.make_folder(folder).await.map_err(of_request)?,
             Err(ZkError::ConnectionLoss | ZkError::Custom(_)) => {
-                if let Some(made) = made(session, claim, sent, tokens.base).await? {
+                if let Some(made) = made(session, claim, sent, tokens).await? {
                     return Ok(made);
                 }
             }
@@ -242,7 +237,7 @@ async fn enter(session: &Session, client: &Client, claim: &Claim, folder: &str, 
                 // The node's number is that of the transaction, as the folder's last write's is.
                 let (token, at) = (tokens.base.token(folder.mzxid)?, folder.mtime);
                 let children = (folder.num_children == 1).then(|| vec![name_of(&node).to_owned()]);
-                return Ok(Made { sent, base: tokens.base, token, node, at, children });
+                return Ok(Made { sent, token, node, at, children });
             }
         }
     }
@@ -258,14 +253,13 @@ async fn make(
     client: &Client,
     claim: &Claim,
     folder: &str,
-    prefix: &str,
     mode: &CreateOptions<'_>,
     tokens: Tokens,
 ) -> Result<(Stat, String), ZkError> {
     let mut writer = client.new_multi_writer();
     let checks = tokens.check(&mut writer, &session.settings.keys)?;
-    let content = Content { owner: claim.owner.clone(), base: Some(tokens.base), value: claim.value.clone() };
-    writer.add_create(prefix, content.to_string().as_bytes(), mode)?;
+    let node = format!("{folder}/{}", node_prefix(&claim.owner, tokens.base));
+    writer.add_create(&node, content(&claim.owner, claim.value.as_ref()).as_bytes(), mode)?;
     writer.add_set_data(folder, b"", None)?;
     let written = writer.commit().await.map_err(|error| match error {
         MultiWriteError::OperationFailed { index, source: ZkError::NoNode } if index < checks => ZkError::BadVersion,
@@ -279,22 +273,16 @@ async fn make(
 }
 
 /// What a request made whose answer was lost: the node if this session made one, and its line.
-async fn made(session: &Session, claim: &Claim, sent: lock_core::Instant, base: TokenBase) -> Result<Option<Made>> {
+async fn made(session: &Session, claim: &Claim, sent: lock_core::Instant, tokens: Tokens) -> Result<Option<Made>> {
     let found = find(session, &claim.owner, &claim.name).await.map_err(of_request)?;
     let Some((node, children)) = found else { return Ok(None) };
     let path = &node;
-    let (data, stat) = match session.ask(|client| async move { client.get_data(path).await }).await {
-        Err(ZkError::NoNode) => return Ok(None),
-        read => read.map_err(of_request)?,
-    };
+    let stat = session.ask(|client| async move { client.check_stat(path).await }).await.map_err(of_request)?;
     // One of an earlier session goes with it.
-    if stat.ephemeral_owner != session.info.id().0 {
-        return Ok(None);
-    }
+    let Some(stat) = stat.filter(|stat| stat.ephemeral_owner == session.info.id().0) else { return Ok(None) };
     // An earlier request may have made it.
-    let base = Content::read(path, &String::from_utf8_lossy(&data)).base.unwrap_or(base);
-    let token = base.token(stat.czxid)?;
-    Ok(Some(Made { sent, base, token, node, at: stat.ctime, children: Some(children) }))
+    let token = base(name_of(path)).unwrap_or(tokens.base).token(stat.czxid)?;
+    Ok(Some(Made { sent, token, node, at: stat.ctime, children: Some(children) }))
 }
 
 impl Place<'_> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lock_core::{Instant, LockName, OwnerId, StoreToken, TokenBase};
+use lock_core::{Instant, LockName, OwnerId, StoreToken};
 use tokio::sync::Notify;
 
 use crate::session::{Life, Session};
@@ -13,8 +13,6 @@ pub(crate) struct Claimed {
     pub(crate) lock: LockName,
     /// The path of its node; `None` if it is not known whether there is one.
     pub(crate) node: Option<String>,
-    /// From where its token is counted, if there is a node.
-    pub(crate) base: Option<TokenBase>,
     /// The path of the node that it waits for.
     pub(crate) predecessor: Option<String>,
     /// Wakes it to look, should the event be lost.
@@ -78,7 +76,6 @@ impl Session {
         let claimed = Claimed {
             lock: lock.clone(),
             node: None,
-            base: None,
             predecessor: None,
             look: Arc::default(),
             hold: None,

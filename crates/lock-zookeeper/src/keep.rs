@@ -9,7 +9,7 @@ use crate::ZookeeperLock;
 use crate::claims::{Claimed, Hold};
 use crate::error::{self, of_request};
 use crate::kept::Stands;
-use crate::nodes::{Content, Terms, kept_path, kept_prefix};
+use crate::nodes::{Terms, content, kept_path, kept_prefix, read};
 use crate::release::release;
 use crate::session::{Life, Session};
 
@@ -122,7 +122,7 @@ async fn replace(session: &Session, claim: &Claim, node: &str, path: &str) -> Re
         let value = match &claim.value {
             None => None,
             Some(_) => match client.get_data(node).await {
-                Ok((data, _)) => Content::read(node, &String::from_utf8_lossy(&data)).value,
+                Ok((data, _)) => read(node, &String::from_utf8_lossy(&data)).1,
                 Err(ZkError::NoNode) => return Ok(false),
                 Err(ZkError::ConnectionLoss | ZkError::Custom(_)) => {
                     session.doubt();
@@ -131,7 +131,7 @@ async fn replace(session: &Session, claim: &Claim, node: &str, path: &str) -> Re
                 Err(error) => return Err(error),
             },
         };
-        let (at, text) = (session.now(), Content { owner: owner.clone(), base: None, value }.to_string());
+        let (at, text) = (session.now(), content(owner, value.as_ref()));
         let mut writer = client.new_multi_writer();
         writer.add_delete(node, None)?;
         writer.add_create(path, text.as_bytes(), persistent)?;

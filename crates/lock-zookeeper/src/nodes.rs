@@ -2,39 +2,49 @@
 //!
 //! | | name | data |
 //! | --- | --- | --- |
-//! | a claim, held or waiting | `_c_<uuid>-lock-<number>` | `<owner>`, a tab, `<base>` |
-//! | one with a value | the same | the same, a line break, `<value>` |
-//! | a hold that was kept | `_c_<uuid>-kept-<token>-<rest>-lock-<number>` | `kept#<owner>`, perhaps a line break and `<value>` |
+//! | a claim, held or waiting | `_c_<uuid>-<base>-lock-<number>` | `<owner>` |
+//! | one with a value | the same | `<owner>`, a line break, `<value>` |
+//! | a hold that was kept | `_c_<uuid>-kept-<token>-<rest>-lock-<number>` | the same, of the owner `kept#<owner>` |
 //!
-//! The `<base>` is the number above which the claim's token is counted; when somebody looks, that of the prefix may have
-//! been raised.
+//! The UUID is told from the owner (version 5), so nobody else's node looks like it, and data are read as an owner and a
+//! value only where the UUID is that of their first line. What other programs write is an owner as a whole.
 //!
-//! The UUID is told from the owner (version 5), so nobody else's node looks like it, and data are read so only where the
-//! UUID is that of the owner in them. What other programs write is an owner as a whole.
+//! The `<base>` is the number above which the claim's token is counted (`tokens.rs`): when somebody looks, that of the
+//! prefix may have been raised.
 //!
 //! All that a kept hold needs to end in time is in its name: others may write to any node, as Curator's `Revoker` does.
 //! Its number is that of the node in whose place it is. `rest` is in milliseconds.
 
-use std::fmt;
+use std::borrow::Cow;
 
 use lock_core::{LockValue, OwnerId, StoreToken, TokenBase};
 use uuid::Uuid;
 
 use crate::keys::{is_in_line, name_of};
 
-/// Between an owner and its token's base. An owner that we draw has none.
-const TAB: char = '\t';
-
-/// Before a value. An owner that we draw has none.
+/// Between an owner and its value. An owner that we draw has none.
 const BREAK: char = '\n';
 
 fn uuid_of(owner: &str) -> Uuid {
     Uuid::new_v5(&Uuid::NAMESPACE_OID, owner.as_bytes())
 }
 
-/// What the name of a claim's node begins with. Of the owner it shows nothing, and from the owner it can be told again.
-pub(crate) fn node_prefix(owner: &OwnerId) -> String {
-    format!("_c_{}-lock-", uuid_of(owner.as_str()))
+/// What the name of an owner's node begins with, unless its hold is kept. Of the owner it shows nothing, and from the owner
+/// it can be told again.
+pub(crate) fn owner_prefix(owner: &OwnerId) -> String {
+    format!("_c_{}-", uuid_of(owner.as_str()))
+}
+
+/// The name of a claim's node, whose token is counted from this base, up to its number.
+pub(crate) fn node_prefix(owner: &OwnerId, base: TokenBase) -> String {
+    format!("{}{}-lock-", owner_prefix(owner), base.above())
+}
+
+/// From where the token of this claim is counted, by the name of its node. Those of other programs do not say.
+pub(crate) fn base(name: &str) -> Option<TokenBase> {
+    let (_, after) = name.split_at_checked("_c_".len() + uuid::fmt::Hyphenated::LENGTH).filter(|_| is_ours(name))?;
+    let (above, _) = after.strip_prefix('-')?.split_once("-lock-")?;
+    above.parse().ok().map(TokenBase::with_above)
 }
 
 /// What the name of the node begins with in which this owner's hold is kept.
@@ -73,41 +83,26 @@ pub(crate) fn is_ours(name: &str) -> bool {
     uuid.is_some_and(|uuid| uuid.get_version_num() == 5)
 }
 
-/// What stands in a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Content {
-    pub(crate) owner: OwnerId,
-    /// From where the token of this claim is counted; a hold that was kept has its token in its name.
-    pub(crate) base: Option<TokenBase>,
-    pub(crate) value: Option<LockValue>,
-}
-
-impl Content {
-    /// As it stands in the node at this path. Who writes nothing there is known by its node.
-    pub(crate) fn read(path: &str, text: &str) -> Self {
-        let name = name_of(path);
-        let (first, value) = text.split_once(BREAK).map_or((text, None), |(first, value)| (first, Some(value)));
-        let (owner, base) = first.split_once(TAB).map_or((first, None), |(owner, base)| (owner, Some(base)));
-        if name.strip_prefix("_c_").is_some_and(|name| name.starts_with(&uuid_of(owner).to_string())) {
-            let base = base.and_then(|base| base.parse().ok()).map(TokenBase::with_above);
-            let value = value.and_then(|value| LockValue::from_store(value.as_bytes()));
-            return Self { owner: OwnerId::from_store(owner), base, value };
-        }
-        let owner = OwnerId::from_store(if text.is_empty() { name } else { text });
-        // Somebody wrote over it: kept it is all the same.
-        let is_hidden = terms(name).is_some() && owner.before_it_kept().is_none();
-        Self { owner: if is_hidden { owner.kept() } else { owner }, base: None, value: None }
+/// What stands in the node of this owner.
+pub(crate) fn content<'a>(owner: &'a OwnerId, value: Option<&LockValue>) -> Cow<'a, str> {
+    match value {
+        None => owner.as_str().into(),
+        Some(value) => format!("{}{BREAK}{value}", owner.as_str()).into(),
     }
 }
 
-impl fmt::Display for Content {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.owner.as_str())?;
-        if let Some(base) = self.base {
-            write!(f, "{TAB}{}", base.above())?;
-        }
-        self.value.as_ref().map_or(Ok(()), |value| write!(f, "{BREAK}{value}"))
+/// Whose node this is, and what it shows. Who writes nothing there is known by its node.
+pub(crate) fn read(path: &str, content: &str) -> (OwnerId, Option<LockValue>) {
+    let name = name_of(path);
+    if let Some((owner, value)) = content.split_once(BREAK)
+        && name.strip_prefix("_c_").is_some_and(|name| name.starts_with(&uuid_of(owner).to_string()))
+    {
+        return (OwnerId::from_store(owner), LockValue::from_store(value.as_bytes()));
     }
+    let owner = OwnerId::from_store(if content.is_empty() { name } else { content });
+    // Somebody wrote over it: kept it is all the same.
+    let is_hidden = terms(name).is_some() && owner.before_it_kept().is_none();
+    (if is_hidden { owner.kept() } else { owner }, None)
 }
 
 #[cfg(test)]
@@ -122,7 +117,7 @@ mod tests {
     }
 
     fn node(number: &str) -> String {
-        format!("/oarlock/x/{}{number}", node_prefix(&owner()))
+        format!("/oarlock/x/{}{number}", node_prefix(&owner(), TokenBase::with_above(-7)))
     }
 
     fn token(number: u64) -> StoreToken {
@@ -137,7 +132,8 @@ mod tests {
             let (before, kept) = (name_of(&before).to_owned(), name_of(&kept).to_owned());
             assert_eq!(super::terms(&kept), Some(terms));
             assert!(super::terms(&before).is_none() && kept.starts_with(&kept_prefix(&owner())));
-            assert!(!kept.starts_with(&node_prefix(&owner())) && is_ours(&kept) && is_ours(&before));
+            assert!(!kept.starts_with(&owner_prefix(&owner())) && is_ours(&kept) && is_ours(&before));
+            assert_eq!((base(&before), base(&kept)), (Some(TokenBase::with_above(-7)), None));
             assert!(kept.ends_with(&format!("-lock-{number}")));
             let line = vec![kept.clone(), "_c_9-lock-0000000100".to_owned()];
             assert_eq!(ahead(&line, &kept).is_some_and(|ahead| ahead.count == 0), in_line(line.clone())[0] == kept);
@@ -152,50 +148,42 @@ mod tests {
             "_c_x-kept-1-2-lock-0000000006".to_owned(),
             "0f__lock__0000000005".to_owned(),
         ] {
-            assert_eq!(terms(&other), None, "{other}");
+            assert_eq!((terms(&other), base(&other)), (None, None), "{other}");
         }
         assert!(!is_ours("_c_4f4a2c0e-8a43-4c5a-b1f6-0a6de3bd0c43-lock-0000000006") && !is_ours("_c_é"));
     }
 
     #[test]
     fn an_owner_and_its_value_are_read_as_they_were_written() {
-        let (base, value) = (TokenBase::with_above(-7), LockValue::new("\nhttp://a:1\t\n\"x\"").unwrap());
-        for (owner, path, base) in [
-            (owner(), node("0000000007"), Some(base)),
-            (
-                owner().kept(),
-                kept_path(&node("0000000007"), &owner(), Terms { token: token(1), rest: 2 }).unwrap(),
-                None,
-            ),
+        let value = LockValue::new("\nhttp://a:1\n\"x\"").unwrap();
+        assert_eq!(content(&owner(), None), owner().as_str());
+        for (owner, path) in [
+            (owner(), node("0000000007")),
+            (owner().kept(), kept_path(&node("0000000007"), &owner(), Terms { token: token(1), rest: 2 }).unwrap()),
         ] {
-            for value in [None, Some(value.clone())] {
-                let content = Content { owner: owner.clone(), base, value };
-                assert_eq!(Content::read(&path, &content.to_string()), content);
-            }
+            assert_eq!(read(&path, &content(&owner, None)), (owner.clone(), None));
+            assert_eq!(read(&path, &content(&owner, Some(&value))), (owner, Some(value.clone())));
         }
         let theirs = "/oarlock/x/_c_4f4a2c0e-8a43-4c5a-b1f6-0a6de3bd0c43-lock-0000000006";
-        for (text, owner) in [("their\tleader\n1", "their\tleader\n1"), ("", name_of(theirs))] {
-            let expected = Content { owner: OwnerId::from_store(owner), base: None, value: None };
-            assert_eq!(Content::read(theirs, text), expected);
-        }
+        assert_eq!(read(theirs, "their\nleader"), (OwnerId::from_store("their\nleader"), None));
+        assert_eq!(read(theirs, "").0.as_str(), name_of(theirs));
     }
 
     proptest! {
         #[test]
         fn any_data_and_names_are_read(name in "(_c_)?[0-9a-f-]{0,36}(-kept-)?[0-9-]{0,30}(-lock-)?[0-9]{0,11}|\\PC{0,40}", data in "\\PC{0,9}\n?\\PC{0,9}") {
-            let Content { owner, base, value } = Content::read(&name, &data);
-            assert!(value.is_none() && base.is_none() && !owner.as_str().is_empty() || name_of(&name).is_empty());
+            let (owner, value) = read(&name, &data);
+            assert!(value.is_none() && !owner.as_str().is_empty() || name_of(&name).is_empty());
             assert!(terms(&name).is_none_or(|_| is_in_line(&name)));
-            is_ours(&name);
+            base(&name);
         }
 
         #[test]
-        fn any_content_is_read_back(owner in "[a-z#@:0-9]{1,20}", above: i64, text in "[^\0]{1,40}") {
-            let owner = OwnerId::from_store(&owner);
-            let node = format!("/x/{}0000000001", node_prefix(&owner));
-            let (base, value) = (Some(TokenBase::with_above(above)), Some(LockValue::new(text).unwrap()));
-            let content = Content { owner, base, value };
-            assert_eq!(Content::read(&node, &content.to_string()), content);
+        fn any_value_is_read_back(owner in "[a-z#@:0-9]{1,20}", above: i64, text in "[^\0]{1,40}") {
+            let (owner, value) = (OwnerId::from_store(&owner), LockValue::new(text).unwrap());
+            let node = format!("/x/{}0000000001", node_prefix(&owner, TokenBase::with_above(above)));
+            assert_eq!(base(name_of(&node)), Some(TokenBase::with_above(above)));
+            assert_eq!(read(&node, &content(&owner, Some(&value))), (owner, Some(value)));
         }
     }
 
@@ -203,7 +191,7 @@ mod tests {
     fn who_is_written_over_has_kept_its_hold_all_the_same() {
         let path = kept_path(&node("0000000007"), &owner(), Terms { token: token(1), rest: 2 }).unwrap();
         for written in ["__REVOKE__", ""] {
-            assert!(Content::read(&path, written).owner.before_it_kept().is_some());
+            assert!(read(&path, written).0.before_it_kept().is_some());
         }
     }
 }

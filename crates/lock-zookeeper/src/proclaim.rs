@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{BoxStream, StreamExt, unfold};
-use lock_core::{Claim, ErrorKind, LockName, LockValue, Proclaimed, Result, TokenBase};
+use lock_core::{Claim, ErrorKind, LockName, LockValue, Proclaimed, Result};
 use zookeeper_client::{Client, Error as ZkError, EventType, OneshotWatcher};
 
 use crate::ZookeeperLock;
 use crate::error::{self, of_request};
 use crate::kept::left;
 use crate::keys::{in_line, name_of};
-use crate::nodes::{Content, terms};
+use crate::nodes::{content, terms};
 use crate::session::{Life, Session};
 
 /// The pause before the servers are asked again that did not answer.
@@ -24,9 +24,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 impl ZookeeperLock {
     pub(crate) async fn show(&self, claim: &Claim, value: &LockValue) -> Result<Proclaimed> {
         for session in self.sessions.with_claim(&claim.owner) {
-            let Some((node, base)) = held(&session, claim) else { continue };
-            let content = Content { owner: claim.owner.clone(), base, value: Some(value.clone()) };
-            let (path, text) = (&node, &content.to_string());
+            let Some(node) = held(&session, claim) else { continue };
+            let (path, text) = (&node, &content(&claim.owner, Some(value)));
             let write = |client: Arc<Client>| async move { client.set_data(path, text.as_bytes(), None).await };
             match session.ask(write).await {
                 Ok(_) => return Ok(Proclaimed::Shown),
@@ -48,11 +47,10 @@ impl ZookeeperLock {
     }
 }
 
-/// The node of what this claim holds, and from where its token is counted.
-fn held(session: &Session, claim: &Claim) -> Option<(String, Option<TokenBase>)> {
+/// The node of what this claim holds.
+fn held(session: &Session, claim: &Claim) -> Option<String> {
     let claimed = session.claimed(&claim.owner).filter(|claimed| !claimed.ending)?;
-    claimed.hold.filter(|hold| session.now() < hold.ends)?;
-    Some((claimed.node?, claimed.base))
+    claimed.hold.filter(|hold| session.now() < hold.ends).and(claimed.node)
 }
 
 /// Hears of changes of a lock's holder.

@@ -11,7 +11,7 @@ use crate::ZookeeperLock;
 use crate::error::of_request;
 use crate::kept::left;
 use crate::keys::{in_line, is_in_line, name_of};
-use crate::nodes::{Content, Terms, terms};
+use crate::nodes::{self, Terms, read, terms};
 use crate::session::{Session, beacon};
 use crate::tokens::Tokens;
 
@@ -172,7 +172,7 @@ impl Look<'_> {
             };
             let life = lives.get(&first.2.ephemeral_owner).and_then(Option::as_ref);
             let holder = self.holder(&first, life, now, base);
-            let waiters = line.map(|(node, text, _)| Content::read(&node, &text).owner);
+            let waiters = line.map(|(node, text, _)| read(&node, &text).0);
             Ok(Seen { status: LockStatus::new(name, Some(holder), waiters), node: Some(first.0), over })
         };
         names.into_iter().zip(lines).zip(over).map(seen).collect()
@@ -181,10 +181,10 @@ impl Look<'_> {
     /// The base is the present one, and with which transaction it became that.
     fn holder(&self, first: &Node, life: Option<&(String, Stat)>, now: i64, base: Option<(TokenBase, i64)>) -> Holder {
         let (node, text, stat) = first;
-        let Content { owner, base: own, value } = Content::read(node, text);
-        // What another program made before the base was raised or made is numbered by no base.
+        let (owner, value) = read(node, text);
+        // What another program made before the base was raised or made is counted from none.
         let present = base.filter(|(_, since)| *since < stat.czxid).map(|(base, _)| base);
-        self.hold_of(owner, node, stat, life, now, own.or(present)).with_value(value)
+        self.hold_of(owner, node, stat, life, now, nodes::base(name_of(node)).or(present)).with_value(value)
     }
 
     fn hold_of(
