@@ -16,7 +16,7 @@
 //!   request that is repeated or comes late can neither release nor renew what a later acquisition holds.
 //! - A [`Mutex`] bounds the whole acquisition by its wait. Whatever ends it early, a dropped future, a deadline, an
 //!   error of kind [`Unknown`](ErrorKind::Unknown), is followed by an `unlock` of the same [`Claim`]: at once if the
-//!   store answers soon, else by the *janitor*, a task that repeats it until the store answers or the lease is over.
+//!   store answers soon, else by the *janitor*, a task that repeats it until the store answers.
 //! - The *keeper*, another task, renews all leases in batches at a third of their time. A renewal that fails is
 //!   repeated while the lease runs. [`Renewal::NotHeld`] is a loss at once.
 //! - A [`LockGuard`] is held until [`Grant::valid_until`] less a margin, a tenth of the lease but at most a second, for

@@ -105,7 +105,7 @@ impl Shared {
                 // Of an earlier request: it holds if it is the first.
                 let entry = Entry::of(own);
                 if refused.first.is_some_and(|first| first.key() == own.key()) {
-                    let base = self.base_of(entry.created, &mut None).await.map_err(in_doubt)?;
+                    let base = self.base_of(&entry).await?;
                     return granted(&mut place, &ask, claim, &session, base, &entry, sent);
                 }
                 place.waits(&entry);
@@ -144,7 +144,7 @@ impl Shared {
                         continue;
                     };
                     let own = Entry::of(&own);
-                    base = self.base_of(own.created, &mut None).await.map_err(in_doubt)?;
+                    base = self.base_of(&own).await?;
                     let turn = self.turn(&spot, &own, &session).await?;
                     (own, turn)
                 }

@@ -22,7 +22,8 @@ const AT_ONCE: i64 = 1000;
 struct Seen {
     /// What is left of these leases.
     leases: HashMap<i64, Duration>,
-    base: Option<Base>,
+    /// The present one, if there is one.
+    base: Option<Option<Base>>,
 }
 
 impl Shared {
@@ -125,7 +126,7 @@ impl Shared {
         };
         seen.leases.insert(key.lease(), remaining);
         let created = key.create_revision();
-        let token = self.base_of(created, &mut seen.base).await?.token(created)?;
+        let token = self.token_of(created, &mut seen.base).await?;
         // The store keeps no times.
         Ok(Holder::new(standing.owner, token, Duration::ZERO, remaining).with_value(standing.value))
     }

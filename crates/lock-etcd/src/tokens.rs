@@ -17,14 +17,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
-use lock_core::{Result, StoreToken, TokenBase};
+use lock_core::{Error, ErrorKind, Holder, Result, StoreToken, TokenBase};
 
 use crate::Shared;
 use crate::connection::{Again, Connection};
-use crate::error::nonsense;
+use crate::error::{in_doubt, nonsense};
 use crate::keys::Keys;
 use crate::requests::{found, get_key, revision};
 use crate::session::transact;
+use crate::waiters::Entry;
 
 /// A base that is made anew is so far above what is known, for the revisions that come before it is made.
 const AHEAD: i64 = 1_000_000;
@@ -178,32 +179,39 @@ fn clock() -> i64 {
 }
 
 impl Shared {
-    /// The base that was there when a key was created at this revision. For who only looks: without one there is nobody
-    /// who has a token, either.
-    ///
-    /// If the past is compacted, it is the present one, though that may be higher.
-    pub(crate) async fn base_of(&self, created: i64, seen: &mut Option<Base>) -> Result<Base> {
+    /// The token of a key that was created at this revision, for who only looks. [`Holder::NO_TOKEN`] if nobody can say
+    /// which it is.
+    pub(crate) async fn token_of(&self, created: i64, seen: &mut Option<Option<Base>>) -> Result<StoreToken> {
+        let base = self.base_at(created, seen).await?;
+        base.map_or(Ok(Holder::NO_TOKEN), |base| base.token(created))
+    }
+
+    /// The base that was there when this client's key was created, which demanded one.
+    pub(crate) async fn base_of(&self, own: &Entry) -> Result<Base> {
+        let gone = || Error::new(ErrorKind::Unknown, "the revision that its token is counted from is compacted");
+        self.base_at(own.created, &mut None).await.map_err(in_doubt)?.ok_or_else(gone)
+    }
+
+    /// The base that was there at this revision. None: there was none, or the past is compacted, and the base was raised
+    /// since. (The present one would make a token that is above those of who waits behind.)
+    async fn base_at(&self, revision: i64, seen: &mut Option<Option<Base>>) -> Result<Option<Base>> {
         let present = match *seen {
             Some(base) => base,
-            None => {
-                let (read, _) = self.tokens.read(&self.connection).await?;
-                read.as_ref().map_or(Ok(Base::default()), Base::of)?
-            }
+            None => self.tokens.read(&self.connection).await?.0.as_ref().map(Base::of).transpose()?,
         };
         *seen = Some(present);
-        if present.at < created {
+        if present.is_some_and(|base| base.at < revision) {
             return Ok(present);
         }
         let asking = self.connection.ask(Again::Yes, |link| {
             let (mut kv, key) = (link.kv.clone(), self.tokens.key.clone());
-            async move { kv.get(key, Some(GetOptions::new().with_revision(created))).await }
+            async move { kv.get(key, Some(GetOptions::new().with_revision(revision))).await }
         });
-        match asking.await {
-            Ok(mut answer) => answer.value.take_kvs().first().map_or(Ok(present), Base::of),
-            Err(failure) => match lock_core::Error::from(failure) {
-                error if error.is_refused() => Ok(present),
-                error => Err(error),
-            },
+        match asking.await.map_err(Error::from) {
+            Ok(mut answer) => answer.value.take_kvs().first().map(Base::of).transpose(),
+            // Compacted.
+            Err(error) if error.kind() == ErrorKind::Refused => Ok(None),
+            Err(error) => Err(error),
         }
     }
 }

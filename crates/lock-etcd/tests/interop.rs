@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Claim, DistributedLock, Kept, LockName, LockValue, Locks, Observed, Observer, OwnerId};
+use lock_core::{Claim, DistributedLock, Holder, Kept, LockName, LockValue, Locks, Observed, Observer, OwnerId};
 use lock_etcd::EtcdLock;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -98,6 +98,22 @@ async fn etcdctl_waits_for_us_and_we_wait_for_etcdctl() {
         let ours = tokio::time::timeout(BOUND, waiting).await.unwrap().unwrap();
         assert!(ours.fencing_token().store() > holder.token);
     }
+}
+
+/// Before the first of ours has come, nothing that they hold has a token, whatever etcd counts.
+#[tokio::test]
+async fn a_lock_of_theirs_has_no_token_before_ours_count() {
+    let cluster = EtcdCluster::start(1);
+    let mut theirs = Etcdctl::lock(&cluster, "job");
+    theirs.has_it().await;
+    let locks = locks(&cluster, "").await;
+    let seen = async || locks.inspect("job").await.unwrap().into_holder().unwrap();
+    let leader = locks.election("job").leader().await.unwrap().unwrap();
+    assert_eq!((seen().await.token, leader.token), (Holder::NO_TOKEN, Holder::NO_TOKEN));
+    // Nor after that, for it was there before.
+    let _other = locks.mutex("other").lock().await.unwrap();
+    assert_eq!(seen().await.token, Holder::NO_TOKEN);
+    theirs.interrupt().await;
 }
 
 /// A line of both kinds is served in its order.

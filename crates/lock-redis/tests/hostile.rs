@@ -3,14 +3,14 @@
 mod common;
 mod says;
 
-use says::{all, bounded, connect};
+use says::{SHORT, all, bounded, connect};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_a_server_says_at_once_is_an_error_in_time() {
     bounded(async {
         for says in all() {
             let shown = says.beginning();
-            assert!(connect(says.listen(None).await).await.is_err(), "{shown:?}");
+            assert!(connect(says.listen(None).await, SHORT).await.is_err(), "{shown:?}");
         }
     })
     .await;

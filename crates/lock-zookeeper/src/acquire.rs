@@ -17,7 +17,7 @@ use crate::claims::Hold;
 use crate::error::{of_preparing, of_request, stray};
 use crate::kept::Stands;
 use crate::keys::{Ahead, ahead, name_of};
-use crate::nodes::{content, is_ours, node_prefix, terms};
+use crate::nodes::{base, content, is_ours, node_prefix, terms};
 use crate::release::{find, passing, release};
 use crate::session::{Life, Session};
 use crate::sessions::Sessions;
@@ -167,8 +167,7 @@ async fn attempt(session: &Session, claim: &Claim, wait: bool) -> Result<Attempt
 
 async fn stand(session: &Session, client: Arc<Client>, claim: &Claim, wait: bool) -> Result<Attempt> {
     let folder = session.settings.keys.folder(&claim.name);
-    let prefix = format!("{folder}/{}", node_prefix(&claim.owner));
-    let entering = enter(session, &client, claim, &folder, &prefix);
+    let entering = enter(session, &client, claim, &folder);
     let entered = timeout(session.settings.timeout, entering).await;
     let Made { sent, token, node, at, children } = entered.unwrap_or_else(|_| Err(of_request(ZkError::Timeout)))?;
     // Kept over a wait, it would keep the session open.
@@ -218,12 +217,12 @@ async fn stand(session: &Session, client: Arc<Client>, claim: &Claim, wait: bool
 }
 
 /// Makes the node. Where the connection breaks, it is looked for before another is made.
-async fn enter(session: &Session, client: &Client, claim: &Claim, folder: &str, prefix: &str) -> Result<Made> {
+async fn enter(session: &Session, client: &Client, claim: &Claim, folder: &str) -> Result<Made> {
     let mode = CreateMode::EphemeralSequential.with_acls(session.settings.acls());
     loop {
         let tokens = session.tokens().await.map_err(of_request)?;
         let sent = session.now();
-        match session.answer(make(session, client, claim, folder, prefix, &mode, tokens)).await {
+        match session.answer(make(session, client, claim, folder, &mode, tokens)).await {
             // Nothing was made.
             Err(ZkError::BadVersion) => session.settings.tokens.refused(tokens),
             // The server may remove it again before we are in it.
@@ -254,13 +253,13 @@ async fn make(
     client: &Client,
     claim: &Claim,
     folder: &str,
-    prefix: &str,
     mode: &CreateOptions<'_>,
     tokens: Tokens,
 ) -> Result<(Stat, String), ZkError> {
     let mut writer = client.new_multi_writer();
     let checks = tokens.check(&mut writer, &session.settings.keys)?;
-    writer.add_create(prefix, content(&claim.owner, claim.value.as_ref()).as_bytes(), mode)?;
+    let node = format!("{folder}/{}", node_prefix(&claim.owner, tokens.base));
+    writer.add_create(&node, content(&claim.owner, claim.value.as_ref()).as_bytes(), mode)?;
     writer.add_set_data(folder, b"", None)?;
     let written = writer.commit().await.map_err(|error| match error {
         MultiWriteError::OperationFailed { index, source: ZkError::NoNode } if index < checks => ZkError::BadVersion,
@@ -281,7 +280,9 @@ async fn made(session: &Session, claim: &Claim, sent: lock_core::Instant, tokens
     let stat = session.ask(|client| async move { client.check_stat(path).await }).await.map_err(of_request)?;
     // One of an earlier session goes with it.
     let Some(stat) = stat.filter(|stat| stat.ephemeral_owner == session.info.id().0) else { return Ok(None) };
-    Ok(Some(Made { sent, token: tokens.base.token(stat.czxid)?, node, at: stat.ctime, children: Some(children) }))
+    // An earlier request may have made it.
+    let token = base(name_of(path)).unwrap_or(tokens.base).token(stat.czxid)?;
+    Ok(Some(Made { sent, token, node, at: stat.ctime, children: Some(children) }))
 }
 
 impl Place<'_> {

@@ -2,19 +2,22 @@
 //!
 //! | | name | data |
 //! | --- | --- | --- |
-//! | a claim, held or waiting | `_c_<uuid>-lock-<number>` | `<owner>` |
+//! | a claim, held or waiting | `_c_<uuid>-<base>-lock-<number>` | `<owner>` |
 //! | one with a value | the same | `<owner>`, a line break, `<value>` |
 //! | a hold that was kept | `_c_<uuid>-kept-<token>-<rest>-lock-<number>` | the same, of the owner `kept#<owner>` |
 //!
 //! The UUID is told from the owner (version 5), so nobody else's node looks like it, and data are read as an owner and a
 //! value only where the UUID is that of their first line. What other programs write is an owner as a whole.
 //!
+//! The `<base>` is the number above which the claim's token is counted (`tokens.rs`): when somebody looks, that of the
+//! prefix may have been raised.
+//!
 //! All that a kept hold needs to end in time is in its name: others may write to any node, as Curator's `Revoker` does.
 //! Its number is that of the node in whose place it is. `rest` is in milliseconds.
 
 use std::borrow::Cow;
 
-use lock_core::{LockValue, OwnerId, StoreToken};
+use lock_core::{LockValue, OwnerId, StoreToken, TokenBase};
 use uuid::Uuid;
 
 use crate::keys::{is_in_line, name_of};
@@ -26,9 +29,22 @@ fn uuid_of(owner: &str) -> Uuid {
     Uuid::new_v5(&Uuid::NAMESPACE_OID, owner.as_bytes())
 }
 
-/// What the name of a claim's node begins with. Of the owner it shows nothing, and from the owner it can be told again.
-pub(crate) fn node_prefix(owner: &OwnerId) -> String {
-    format!("_c_{}-lock-", uuid_of(owner.as_str()))
+/// What the name of an owner's node begins with, unless its hold is kept. Of the owner it shows nothing, and from the owner
+/// it can be told again.
+pub(crate) fn owner_prefix(owner: &OwnerId) -> String {
+    format!("_c_{}-", uuid_of(owner.as_str()))
+}
+
+/// The name of a claim's node, whose token is counted from this base, up to its number.
+pub(crate) fn node_prefix(owner: &OwnerId, base: TokenBase) -> String {
+    format!("{}{}-lock-", owner_prefix(owner), base.above())
+}
+
+/// From where the token of this claim is counted, by the name of its node. Those of other programs do not say.
+pub(crate) fn base(name: &str) -> Option<TokenBase> {
+    let (_, after) = name.split_at_checked("_c_".len() + uuid::fmt::Hyphenated::LENGTH).filter(|_| is_ours(name))?;
+    let (above, _) = after.strip_prefix('-')?.split_once("-lock-")?;
+    above.parse().ok().map(TokenBase::with_above)
 }
 
 /// What the name of the node begins with in which this owner's hold is kept.
@@ -101,7 +117,7 @@ mod tests {
     }
 
     fn node(number: &str) -> String {
-        format!("/oarlock/x/{}{number}", node_prefix(&owner()))
+        format!("/oarlock/x/{}{number}", node_prefix(&owner(), TokenBase::with_above(-7)))
     }
 
     fn token(number: u64) -> StoreToken {
@@ -116,7 +132,8 @@ mod tests {
             let (before, kept) = (name_of(&before).to_owned(), name_of(&kept).to_owned());
             assert_eq!(super::terms(&kept), Some(terms));
             assert!(super::terms(&before).is_none() && kept.starts_with(&kept_prefix(&owner())));
-            assert!(!kept.starts_with(&node_prefix(&owner())) && is_ours(&kept) && is_ours(&before));
+            assert!(!kept.starts_with(&owner_prefix(&owner())) && is_ours(&kept) && is_ours(&before));
+            assert_eq!((base(&before), base(&kept)), (Some(TokenBase::with_above(-7)), None));
             assert!(kept.ends_with(&format!("-lock-{number}")));
             let line = vec![kept.clone(), "_c_9-lock-0000000100".to_owned()];
             assert_eq!(ahead(&line, &kept).is_some_and(|ahead| ahead.count == 0), in_line(line.clone())[0] == kept);
@@ -131,7 +148,7 @@ mod tests {
             "_c_x-kept-1-2-lock-0000000006".to_owned(),
             "0f__lock__0000000005".to_owned(),
         ] {
-            assert_eq!(terms(&other), None, "{other}");
+            assert_eq!((terms(&other), base(&other)), (None, None), "{other}");
         }
         assert!(!is_ours("_c_4f4a2c0e-8a43-4c5a-b1f6-0a6de3bd0c43-lock-0000000006") && !is_ours("_c_é"));
     }
@@ -156,16 +173,16 @@ mod tests {
         #[test]
         fn any_data_and_names_are_read(name in "(_c_)?[0-9a-f-]{0,36}(-kept-)?[0-9-]{0,30}(-lock-)?[0-9]{0,11}|\\PC{0,40}", data in "\\PC{0,9}\n?\\PC{0,9}") {
             let (owner, value) = read(&name, &data);
-            assert!(value.is_none() && !owner.as_str().is_empty() || name.is_empty());
+            assert!(value.is_none() && !owner.as_str().is_empty() || name_of(&name).is_empty());
             assert!(terms(&name).is_none_or(|_| is_in_line(&name)));
-            is_ours(&name);
+            base(&name);
         }
 
         #[test]
-        fn any_value_is_read_back(owner in "[a-z#@:0-9]{1,20}", text in "(.|\n){1,40}") {
-            prop_assume!(!text.contains('\0'));
+        fn any_value_is_read_back(owner in "[a-z#@:0-9]{1,20}", above: i64, text in "[^\0]{1,40}") {
             let (owner, value) = (OwnerId::from_store(&owner), LockValue::new(text).unwrap());
-            let node = format!("/x/{}0000000001", node_prefix(&owner));
+            let node = format!("/x/{}0000000001", node_prefix(&owner, TokenBase::with_above(above)));
+            assert_eq!(base(name_of(&node)), Some(TokenBase::with_above(above)));
             assert_eq!(read(&node, &content(&owner, Some(&value))), (owner, Some(value)));
         }
     }

@@ -7,7 +7,7 @@ use crate::ZookeeperLock;
 use crate::claims::Claimed;
 use crate::error::{self, of_request};
 use crate::keys::{ahead, in_line, name_of};
-use crate::nodes::node_prefix;
+use crate::nodes::owner_prefix;
 use crate::session::{Life, Session};
 
 impl ZookeeperLock {
@@ -30,7 +30,7 @@ impl ZookeeperLock {
         let session = self.sessions.any().await?;
         let folder = self.settings.keys.folder(&claim.name);
         let children = session.list_now(&folder).await.map_err(of_request)?.unwrap_or_default();
-        let prefix = node_prefix(&claim.owner);
+        let prefix = owner_prefix(&claim.owner);
         for own in children.iter().filter(|child| child.starts_with(&prefix)) {
             let path = &format!("{folder}/{own}");
             match session.ask(|client| async move { client.delete(path, None).await }).await {
@@ -153,7 +153,7 @@ pub(crate) async fn find(
 ) -> Result<Option<(String, Vec<String>)>, ZkError> {
     let folder = session.settings.keys.folder(lock);
     let Some(children) = session.list_now(&folder).await? else { return Ok(None) };
-    let prefix = node_prefix(owner);
+    let prefix = owner_prefix(owner);
     let named = children.iter().filter(|child| child.starts_with(&prefix)).cloned().collect();
     // The last, should one of an earlier session be there still.
     let own = in_line(named).pop();

@@ -11,7 +11,7 @@ use crate::ZookeeperLock;
 use crate::error::of_request;
 use crate::kept::left;
 use crate::keys::{in_line, is_in_line, name_of};
-use crate::nodes::{Terms, read, terms};
+use crate::nodes::{self, Terms, read, terms};
 use crate::session::{Session, beacon};
 use crate::tokens::Tokens;
 
@@ -145,10 +145,9 @@ impl Look<'_> {
         let mut paths = lines.concat();
         paths.push(self.lock.settings.keys.tokens());
         let mut nodes = self.data(&paths).await?;
-        // Without a base there is nobody who has a token, either.
         let base = match nodes.pop().flatten() {
-            Some((data, stat)) => Tokens::read(data.as_bytes(), &stat)?.base,
-            None => TokenBase::made_at(Duration::ZERO, 0),
+            Some((data, stat)) => Some((Tokens::read(data.as_bytes(), &stat)?.base, stat.mzxid)),
+            None => None,
         };
         let mut nodes = nodes.into_iter();
         // Each line as far as it is still there.
@@ -179,10 +178,13 @@ impl Look<'_> {
         names.into_iter().zip(lines).zip(over).map(seen).collect()
     }
 
-    fn holder(&self, first: &Node, life: Option<&(String, Stat)>, now: i64, base: TokenBase) -> Holder {
+    /// The base is the present one, and with which transaction it became that.
+    fn holder(&self, first: &Node, life: Option<&(String, Stat)>, now: i64, base: Option<(TokenBase, i64)>) -> Holder {
         let (node, text, stat) = first;
         let (owner, value) = read(node, text);
-        self.hold_of(owner, node, stat, life, now, base).with_value(value)
+        // What another program made before the base was raised or made is counted from none.
+        let present = base.filter(|(_, since)| *since < stat.czxid).map(|(base, _)| base);
+        self.hold_of(owner, node, stat, life, now, nodes::base(name_of(node)).or(present)).with_value(value)
     }
 
     fn hold_of(
@@ -192,10 +194,11 @@ impl Look<'_> {
         stat: &Stat,
         life: Option<&(String, Stat)>,
         now: i64,
-        base: TokenBase,
+        base: Option<TokenBase>,
     ) -> Holder {
         let since = |then: i64| Duration::from_millis(now.saturating_sub(then).max(0) as u64);
-        let token = base.token(stat.czxid).unwrap_or_else(|_| StoreToken::new(StoreToken::MAX).expect("the highest"));
+        let highest = |_| StoreToken::new(StoreToken::MAX).expect("the highest");
+        let token = base.map_or(Holder::NO_TOKEN, |base| base.token(stat.czxid).unwrap_or_else(highest));
         // Of our own we know better.
         if let Some((hold, now)) = self.lock.hold(&owner) {
             let held_for = now.saturating_duration_since(hold.since);

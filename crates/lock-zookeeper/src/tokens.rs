@@ -225,7 +225,7 @@ impl Session {
 
 #[cfg(all(test, feature = "_servers"))]
 mod tests {
-    use lock_core::{Claim, DistributedLock, LockName, OwnerId};
+    use lock_core::{Claim, DistributedLock, Holder, LockName, LockValue, OwnerId};
     use test_servers::ZookeeperServers;
     use zookeeper_client::Acls;
 
@@ -344,6 +344,44 @@ mod tests {
             raw.delete(&format!("/oarlock-tokens/{mark}"), None).await.unwrap();
         }
         assert!(token(&here, "after").await > there);
+    }
+
+    /// 135. Who looks when the base has been raised sees the token of each grant. Whatever another program made before that
+    /// has none: the present base would place it after those who stand behind it.
+    #[tokio::test]
+    async fn a_look_shows_the_token_from_the_base_that_a_claim_had() {
+        let servers = ZookeeperServers::start();
+        let (lock, raw) = (client(&servers).await, raw(&servers).await);
+        let claims = ["silent", "telling"].map(|owner| {
+            let mut claim = Claim::new(name(owner), OwnerId::from_store(owner), LEASE);
+            claim.value = (owner == "telling").then(|| LockValue::new("one").unwrap());
+            claim
+        });
+        let mut shown = Vec::new();
+        for claim in &claims {
+            shown.push(Some(lock.try_lock(claim).await.unwrap().unwrap().token));
+        }
+        let ephemeral = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+        for (folder, is_later) in [("/oarlock/before", false), ("/oarlock/after", true)] {
+            if is_later {
+                let above = StoreToken::new(shown[1].unwrap().get() + 1_000_000_000_000).unwrap();
+                lock.raise_tokens(&name("x"), above).await.unwrap();
+            }
+            raw.mkdir(folder, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.unwrap();
+            raw.create(&format!("{folder}/_c_theirs-lock-"), b"", &ephemeral).await.unwrap();
+        }
+        let other = client(&servers).await;
+        let sees = async |of: &str| other.inspect(&name(of)).await.unwrap().into_holder().unwrap();
+        for telling in ["one", "two"] {
+            for (claim, token) in claims.iter().zip(&shown) {
+                let seen = sees(claim.owner.as_str()).await;
+                assert_eq!((Some(seen.token), seen.owner), (*token, claim.owner.clone()));
+            }
+            assert_eq!(sees("telling").await.value.unwrap().as_str(), telling);
+            lock.proclaim(&claims[1], &LockValue::new("two").unwrap()).await.unwrap();
+        }
+        assert_eq!(sees("before").await.token, Holder::NO_TOKEN);
+        assert!(Some(sees("after").await.token) > shown[1]);
     }
 
     /// 135. What is no number is not taken for none.

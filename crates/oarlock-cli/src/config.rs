@@ -2,12 +2,16 @@
 
 use std::env;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use oarlock::{BackendUrl, Config, Locks, Scope};
+use oarlock::{BackendUrl, Config, ErrorKind, Locks, Scope};
 
 use crate::args::Settings;
-use crate::exit::{CONFIG, Failure};
+use crate::exit::{CONFIG, Failure, told};
 use crate::output;
+
+/// Between two attempts to connect to a store that is away.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Prints what makes the store's tables, and asks no store.
 pub(crate) fn schema(settings: &Settings, url: Option<&str>) -> Result<u8, Failure> {
@@ -22,6 +26,38 @@ pub(crate) fn schema(settings: &Settings, url: Option<&str>) -> Result<u8, Failu
 /// Connects to what was chosen.
 pub(crate) async fn connect(settings: &Settings, config: Config) -> Result<Locks, Failure> {
     let locks = oarlock::connect_with(config).await.map_err(|error| Failure::config(&error))?;
+    usable(settings, locks)
+}
+
+/// The same for one that waits for a store that is away: it says so, and tries on.
+///
+/// # Errors
+/// What another attempt would not change: a wrong configuration, and what the store refuses.
+pub(crate) async fn connect_in_the_end(settings: &Settings, config: Config) -> Result<Locks, Failure> {
+    let mut said = String::new();
+    loop {
+        let error = match oarlock::connect_with(config.clone()).await {
+            Ok(locks) if said.is_empty() => return usable(settings, locks),
+            Ok(locks) => {
+                output::say("the store is there now");
+                return usable(settings, locks);
+            }
+            Err(error) => error,
+        };
+        if !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) {
+            return Err(Failure::config(&error));
+        }
+        let message = format!("{}; trying on until the store is there", told(&error));
+        // Once, and not at each attempt.
+        if message != said {
+            output::say(&message);
+            said = message;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+fn usable(settings: &Settings, locks: Locks) -> Result<Locks, Failure> {
     if locks.capabilities().scope == Scope::Process {
         // Each run of this program is a process of its own: nothing would be locked.
         let message = format!("{} locks within one process only; name another store", locks.capabilities().backend);

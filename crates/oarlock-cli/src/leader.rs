@@ -54,6 +54,8 @@ enum Seen<'a> {
 struct View<'a> {
     name: &'a str,
     state: &'static str,
+    /// As `inspect` says it; none while nobody knows.
+    held: Option<bool>,
     holder: Option<HolderView<'a>>,
     error: Option<&'a str>,
 }
@@ -71,12 +73,14 @@ impl Seen<'_> {
     }
 
     fn view<'a>(&'a self, name: &'a str) -> View<'a> {
-        let (state, holder, error) = match self {
-            Self::Held(holder) => ("held", Some(HolderView::of(holder)), None),
-            Self::Free => ("free", None, None),
-            Self::Blind(why) => ("blind", None, Some(why.as_str())),
+        let (state, held, holder, error) = match self {
+            Self::Held(holder) => {
+                (if holder.kept { "kept" } else { "held" }, Some(true), Some(HolderView::of(holder)), None)
+            }
+            Self::Free => ("free", Some(false), None, None),
+            Self::Blind(why) => ("blind", None, None, Some(why.as_str())),
         };
-        View { name, state, holder, error }
+        View { name, state, held, holder, error }
     }
 }
 
@@ -100,7 +104,7 @@ mod tests {
         for (seen, begins, ends, state) in [
             (Seen::Held(&leader), "held by api@host:7#", " for 3s: http://a\u{fffd}\u{fffd}[2J", "held"),
             (Seen::Held(&plain), "held by api@host:7#", " for 3s", "held"),
-            (Seen::Held(&kept), "done by api@host:7#", " for another 3m", "held"),
+            (Seen::Held(&kept), "done by api@host:7#", " for another 3m", "kept"),
             (Seen::Free, "free", "free", "free"),
             (Seen::Blind("no\nway".to_owned()), "blind: ", "no\u{fffd}way", "blind"),
         ] {
@@ -110,8 +114,15 @@ mod tests {
             assert!(!line.contains(char::is_control));
             let view = serde_json::to_value(seen.view("x")).unwrap();
             assert_eq!((&view["name"], &view["state"]), (&"x".into(), &state.into()));
-            assert_eq!(view["holder"].is_object(), state == "held");
-            assert_eq!(view["error"].is_string(), state == "blind");
+            assert_eq!(view["holder"].is_object(), ["held", "kept"].contains(&state));
+            assert_eq!(view["holder"]["kept"] == true, state == "kept");
+            assert_eq!(
+                (view["held"].as_bool(), view["error"].is_string()),
+                match state {
+                    "blind" => (None, true),
+                    _ => (Some(state != "free"), false),
+                }
+            );
         }
         let view = serde_json::to_value(Seen::Held(&leader).view("x")).unwrap();
         assert_eq!(view["holder"]["value"], "http://a\n\u{1b}[2J");

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use args::{Cli, Command, GUARD, Part, RunArgs, Settings, WORKER};
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use exit::Failure;
 use oarlock::Locks;
 use tokio::time::Instant;
@@ -60,12 +61,27 @@ fn refused(answer: &clap::Error) -> u8 {
         let _ = answer.print();
     }
     let runs = |argument: &String| argument == "run" || argument == "elect";
-    if let Some(command) = arguments.iter().find(|argument| runs(argument))
-        && !arguments.iter().any(|argument| argument == "--")
-    {
+    let Some(command) = arguments.iter().find(|argument| runs(argument)) else { return exit::USAGE };
+    if !arguments.iter().any(|argument| argument == "--") {
         output::say(format!("put -- before the command, as in: oarlock {command} NAME -- COMMAND"));
     }
+    if command == "elect" && is_about(answer, &["--wait", "--try"]) {
+        output::say(
+            "a candidate waits until it leads, and has no --wait or --try; to lead only if that can be soon, use: oarlock run \
+             NAME --wait DURATION --value TEXT -- COMMAND",
+        );
+    }
     exit::USAGE
+}
+
+/// Was it one of these arguments that is not known?
+fn is_about(answer: &clap::Error, unknown: &[&str]) -> bool {
+    match answer.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(argument)) if answer.kind() == ErrorKind::UnknownArgument => {
+            unknown.contains(&argument.as_str())
+        }
+        _ => false,
+    }
 }
 
 fn end(work: impl Future<Output = Result<u8, Failure>>) -> ExitCode {
@@ -104,8 +120,10 @@ async fn dispatch(cli: Cli) -> Result<u8, Failure> {
         }
         Command::Elect(args) => {
             output::trace(settings.verbose);
+            args.check()?;
             let config = config::choose(settings, args.job.label())?;
-            on_locks(config::connect(settings, config), async |locks| run::elect(args, locks).await).await
+            let connecting = async { run::unless_interrupted(config::connect_in_the_end(settings, config)).await? };
+            on_locks(connecting, async |locks| run::elect(args, locks).await).await
         }
         Command::Leader(args) => looking(settings, async |locks| leader::leader(args, locks).await).await,
         Command::Inspect(args) => looking(settings, async |locks| show::inspect(args, locks).await).await,

@@ -101,8 +101,9 @@ pub(crate) struct HolderView<'a> {
     held_for_ms: u64,
     /// None: it has no lease.
     remaining_ms: Option<u64>,
-    /// As text: it is beyond what JavaScript and others keep exactly of a number.
-    token: String,
+    /// As text: it is beyond what JavaScript and others keep exactly of a number. None: another program holds the lock, and
+    /// has none.
+    token: Option<String>,
     /// What it shows.
     value: Option<&'a str>,
     /// Its owner has gone, and the hold goes on without it.
@@ -141,7 +142,7 @@ impl<'a> HolderView<'a> {
             since: humantime::format_rfc3339_millis(since).to_string(),
             held_for_ms: millis(holder.held_for),
             remaining_ms: (holder.remaining < Holder::ENDLESS).then(|| millis(holder.remaining)),
-            token: FencingToken::new(holder.token).to_string(),
+            token: token(holder),
             value: holder.value.as_ref().map(LockValue::as_str),
             kept: holder.kept,
         }
@@ -198,8 +199,12 @@ fn holder_cells(holder: &Holder) -> [String; 6] {
         owner.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
         rounded(holder.held_for),
         left(holder.remaining),
-        FencingToken::new(holder.token).to_string(),
+        token(holder).unwrap_or_else(|| "-".to_owned()),
     ]
+}
+
+fn token(holder: &Holder) -> Option<String> {
+    (holder.token != Holder::NO_TOKEN).then(|| FencingToken::new(holder.token).to_string())
 }
 
 /// What a line of the table has no room for.
@@ -263,6 +268,17 @@ mod tests {
             "{table}"
         );
         assert!(table_of(&[lock("b", "", Some("http://a"))], 5).contains("http…"));
+    }
+
+    #[test]
+    fn no_token_is_shown_of_who_has_none() {
+        let mut held = lock("a", "", None);
+        let shown = |held: &LockStatus| serde_json::to_value(LockView::of(held)).unwrap()["holder"]["token"].clone();
+        assert_eq!(shown(&held), "2304");
+        held.holders[0].token = Holder::NO_TOKEN;
+        assert!(shown(&held).is_null());
+        let table = table(std::slice::from_ref(&held));
+        assert_eq!(table.lines().nth(1).unwrap().split_whitespace().nth(6), Some("-"), "{table}");
     }
 
     #[test]

@@ -52,6 +52,13 @@ fn rewrite(kind: Kind, options: TokenStream, function: &mut ItemFn) -> Result<()
         return Err(Error::new(constant.span, "a `const fn` cannot wait for a lock"));
     }
     let name = options.required_text("name", &arguments, &called)?;
+    options.refuse("name", |name| name.is_empty().then_some("the name of a lock cannot be empty"))?;
+    options.refuse("slot", wrong_slot)?;
+    if kind == Kind::Once && options.plain("slot").or_else(|| options.plain("at_least")).is_none() {
+        let wrong = "for how long is it done? add `slot = \"…\"`, for what time it runs, or `at_least = \"…\"`, how long \
+                     apart two runs are";
+        return Err(Error::new(Span::call_site(), wrong));
+    }
     let argument = || arguments.iter().find(|argument| *argument == "locks").map(ToTokens::to_token_stream);
     let locks = match options.plain("locks").or_else(argument) {
         Some(locks) => locks,
@@ -114,6 +121,15 @@ fn rewrite(kind: Kind, options: TokenStream, function: &mut ItemFn) -> Result<()
     function.sig.output = parse_quote!(-> #result);
     *function.block = syn::parse2(block)?;
     Ok(())
+}
+
+/// What the library would say of such a slot, only later.
+fn wrong_slot(slot: &str) -> Option<&'static str> {
+    match slot {
+        "" => Some("a slot cannot be empty: the job would run once for all time"),
+        slot if slot.contains('@') => Some("a slot cannot have an @ in it: that stands between the name and the slot"),
+        _ => None,
+    }
 }
 
 /// What the function calls its arguments.

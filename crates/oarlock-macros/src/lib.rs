@@ -54,6 +54,7 @@ pub fn locked(options: TokenStream, function: TokenStream) -> TokenStream {
 /// ```
 ///
 /// - `name`, required, and `slot`: texts with arguments of the function, or fields of these, in braces.
+/// - `slot` or `at_least`, or both, say for how long it is done.
 /// - `at_least`, `at_most`, `keep_on_failure`, `lease`: as on `Once`. A time is a text such as `"5m"`, or an expression.
 /// - `locks`, `with`: as for [`locked`](macro@locked).
 ///

@@ -91,6 +91,12 @@ impl Options {
         Ok(Some(quote_spanned!(text.span()=> ::std::format!(#format, #(#fields),*))))
     }
 
+    /// Refuses what is written there, if this says what is wrong with it.
+    pub(crate) fn refuse(&self, key: &str, wrong: impl Fn(&str) -> Option<&'static str>) -> Result<()> {
+        let Some(text) = self.get(key).and_then(text) else { return Ok(()) };
+        wrong(&text.value()).map_or(Ok(()), |wrong| Err(Error::new(text.span(), wrong)))
+    }
+
     /// The same for one that has to be there.
     pub(crate) fn required_text(&self, key: &str, arguments: &[Ident], function: &Ident) -> Result<TokenStream> {
         let missing = || Error::new(Span::call_site(), format!("the `{key}` of the lock is missing: `{key} = \"…\"`"));

@@ -17,7 +17,9 @@
 //! ```
 //!
 //! Inside a tokio runtime, blocking would keep other tasks waiting, among them perhaps the one that holds the lock. There,
-//! also inside `spawn_blocking`, each call is an error of kind [`Invalid`](ErrorKind::Invalid).
+//! each call is an error of kind [`Invalid`](ErrorKind::Invalid). So it is inside `spawn_blocking`, where blocking would do
+//! no harm: tokio does not tell such a thread from one that runs tasks. Take a thread of `std::thread`, or inside
+//! `spawn_blocking` the asynchronous API, by `Handle::current().block_on(…)`.
 
 use std::fmt;
 use std::ops::Deref;
@@ -85,8 +87,8 @@ fn outside() -> Result<()> {
     if Handle::try_current().is_err_and(|error| error.is_missing_context()) {
         return Ok(());
     }
-    let message = "blocking calls inside a tokio runtime would keep its tasks waiting; use the asynchronous API, by \
-                   Handle::block_on inside spawn_blocking, or a thread of your own";
+    let message = "blocking calls inside a tokio runtime would keep its tasks waiting, and spawn_blocking cannot be told \
+                   from that; use the asynchronous API, inside spawn_blocking by Handle::block_on, or a thread of your own";
     Err(Error::new(ErrorKind::Invalid, message))
 }
 

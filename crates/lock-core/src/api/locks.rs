@@ -182,7 +182,8 @@ impl Locks {
 
     /// Ends these locks, for all clones: every hold is lost at once and released, every acquisition under way ends with
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed), and the store's connections are closed. Reports what could not be released within
-    /// `deadline`; that is free when its lease is over.
+    /// `deadline`; that is free when its lease is over. A store that stalls meanwhile may later do a request to acquire that was
+    /// given up, and then that lock is free a lease after that.
     ///
     /// # Cancel safety
     /// Dropped, the releases go on in the background, and it may be called again.

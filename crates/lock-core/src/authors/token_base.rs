@@ -20,6 +20,16 @@ impl TokenBase {
         Self(i64::try_from(time.as_micros()).unwrap_or(i64::MAX).saturating_sub(number))
     }
 
+    /// By how much tokens are above the store's numbers, to be kept beside what was numbered from it.
+    pub fn above(self) -> i64 {
+        self.0
+    }
+
+    /// The base by which tokens are so much [above](Self::above) the store's numbers.
+    pub fn with_above(above: i64) -> Self {
+        Self(above)
+    }
+
     /// Is a base to be raised to the clock that is behind it by so much, when a client first uses it? If nobody else uses
     /// it: the application may have been elsewhere meanwhile, and had higher tokens there. And if it is far behind, though
     /// others then have to read it anew.

@@ -15,7 +15,7 @@ pub struct Holder {
     /// How long its lease still runs, by the store's clock; [`Holder::ENDLESS`] if another program holds by what never
     /// ends by itself.
     pub remaining: Duration,
-    /// The token of its grant.
+    /// The token of its grant; [`Holder::NO_TOKEN`] if it has none, since another program holds the lock.
     pub token: StoreToken,
     /// What the owner shows with its hold, if it shows something.
     pub value: Option<LockValue>,
@@ -27,6 +27,9 @@ pub struct Holder {
 impl Holder {
     /// What is left to a holder without a lease.
     pub const ENDLESS: Duration = Duration::MAX;
+
+    /// The token of a holder without one. No grant has it.
+    pub const NO_TOKEN: StoreToken = StoreToken::NONE;
 
     /// This owner as the store has it, with the token of its grant; for how long it has held the lock, and how long its
     /// lease still runs. One that [kept](OwnerId::kept) its hold is known by its text.

@@ -17,6 +17,9 @@ impl StoreToken {
     /// The highest number a store may give.
     pub const MAX: u64 = (1 << 55) - 1;
 
+    /// No grant's number.
+    pub(crate) const NONE: Self = Self(0);
+
     /// Takes the store's number.
     ///
     /// # Errors

@@ -196,6 +196,7 @@ impl Core {
             () = self.clock.sleep_until(late) => {}
         }
         let unreleased = self.janitor.unfinished();
+        self.janitor.drop_late();
         tokio::select! {
             biased;
             closed = self.backend.close() => if let Err(error) = closed {

@@ -128,7 +128,7 @@ impl LockGuard {
     /// - [`ErrorKind::Lost`] if the lock was not held until now: what was done under it may have overlapped with another
     ///   holder. An error, and no value that says so, since whoever writes `unlock().await?` would overlook that.
     /// - Else as the store says. The lock may still be held then; the release is repeated in the background until the
-    ///   store answers or the lease is over.
+    ///   store answers.
     ///
     /// # Cancel safety
     /// Dropped at any point, the release is finished in the background.

@@ -1,8 +1,13 @@
 //! The janitor: one task releases what was dropped, cancelled or left unknown, or keeps it where it is to outlive its owner,
 //! until the store answers.
+//!
+//! A store that is away for longer than a lease may have had a request to acquire all the while. When it is back it may do
+//! that request, and nobody would be there to give the lock back. So the janitor asks on after the lease.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -17,6 +22,9 @@ use crate::engine::worker::Worker;
 #[cfg(test)]
 mod model;
 
+/// So many releases at most are asked for after their leases. Each is small, but a store may be away for days.
+const MOST_LATE: usize = 10_000;
+
 #[derive(Debug)]
 pub(crate) struct Janitor {
     shared: Arc<Shared>,
@@ -29,6 +37,8 @@ struct Shared {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
     wake: Notify,
+    /// Something is late.
+    late: Notify,
     idle: Notify,
 }
 
@@ -38,6 +48,10 @@ struct State {
     unfinished: HashMap<OwnerId, Job>,
     /// Of that, what came since the task looked.
     new: Vec<Job>,
+    /// What the store did not answer within its lease; the first is asked for next. No shutdown waits for it.
+    late: VecDeque<Job>,
+    /// Nothing is late any more: after a shutdown.
+    drops_late: bool,
     /// Releases that others see to, and that a shutdown waits for.
     watched: HashMap<OwnerId, LockName>,
     closed: bool,
@@ -52,7 +66,8 @@ struct Job {
 
 impl Janitor {
     pub(crate) fn new(backend: Arc<dyn DistributedLock>, clock: Arc<dyn Clock>) -> Self {
-        let shared = Shared { backend, clock, state: Mutex::default(), wake: Notify::new(), idle: Notify::new() };
+        let (wake, late, idle) = (Notify::new(), Notify::new(), Notify::new());
+        let shared = Shared { backend, clock, state: Mutex::default(), wake, late, idle };
         Self { shared: Arc::new(shared), worker: Worker::default() }
     }
 
@@ -102,6 +117,13 @@ impl Janitor {
         }
     }
 
+    /// What the store did not answer within its lease is not asked for any more.
+    pub(crate) fn drop_late(&self) {
+        let mut state = self.shared.state();
+        state.drops_late = true;
+        state.late.clear();
+    }
+
     /// What is not released yet.
     pub(crate) fn unfinished(&self) -> Vec<LockName> {
         let state = self.shared.state();
@@ -138,26 +160,64 @@ impl Shared {
         }
     }
 
-    /// Releases a claim, in the end or never: then it is free when its lease is over.
+    /// Releases a claim. A store that does not answer within the lease is [asked on](Self::see_to_late).
     async fn finish(&self, job: Job) {
-        let claim = &job.claim;
-        let over = self.clock.now() + claim.lease;
+        let (name, owner) = (&job.claim.name, &job.claim.owner);
+        let over = self.clock.now() + job.claim.lease;
         let mut pauses = Pauses::default();
+        let mut is_late = false;
         while let Err(error) = self.ask(&job).await {
-            let (name, owner) = (&claim.name, &claim.owner);
             if error.kind() == ErrorKind::Closed {
                 tracing::debug!(%name, %owner, ?error, "not released");
                 break;
             }
             if self.clock.now() >= over {
-                tracing::warn!(%name, %owner, ?error, "not released: the store did not answer within its lease");
+                tracing::warn!(%name, %owner, ?error, "not released within its lease");
+                is_late = is_away(&error);
                 break;
             }
             tracing::debug!(%name, %owner, ?error, "release failed, will be tried again");
             self.clock.sleep_until(self.clock.now() + pauses.next()).await;
         }
-        self.state().unfinished.remove(&claim.owner);
+        {
+            let mut state = self.state();
+            state.unfinished.remove(owner);
+            if is_late && !state.drops_late && state.late.len() < MOST_LATE {
+                state.late.push_back(job);
+                self.late.notify_one();
+            }
+        }
         self.tell_if_idle();
+    }
+
+    /// Asks on for what is late, until the store has answered each. One at a time, however many there are: so a store that
+    /// is away is asked about once in a second.
+    async fn see_to_late(&self) -> Infallible {
+        let mut pauses = Pauses::default();
+        loop {
+            // Made before the question, so that no notification falls in between.
+            let more = self.late.notified();
+            let next = self.state().late.front().cloned();
+            let Some(job) = next else {
+                more.await;
+                continue;
+            };
+            let answer = self.ask(&job).await;
+            let waits = answer.as_ref().is_err_and(is_away);
+            {
+                let mut state = self.state();
+                // None: it was dropped meanwhile. Else it is the one that was asked for, since others come behind it.
+                let asked = state.late.pop_front();
+                // Should it be the fault of this one, the others have their turn first.
+                state.late.extend(asked.filter(|_| waits));
+            }
+            tracing::debug!(name = %job.claim.name, owner = %job.claim.owner, ?answer, "asked for after its lease");
+            if waits {
+                self.clock.sleep_until(self.clock.now() + pauses.next()).await;
+            } else {
+                pauses = Pauses::default();
+            }
+        }
     }
 
     /// One that panics must not take the others along.
@@ -172,9 +232,15 @@ impl Shared {
         .catch_unwind();
         match asking.await {
             Ok(answer) => answer,
-            Err(_) => Err(Error::new(ErrorKind::Unknown, "the backend panicked")),
+            // Not as a store that is away: asked for ever, it would panic for ever.
+            Err(_) => Err(Error::new(ErrorKind::Refused, "the backend panicked")),
         }
     }
+}
+
+/// Did the store not answer?
+fn is_away(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown)
 }
 
 async fn run(shared: Arc<Shared>) {
@@ -185,6 +251,7 @@ async fn run(shared: Arc<Shared>) {
         let mut state = shared.state();
         state.new = state.unfinished.values().cloned().collect();
     }
+    let mut late = pin!(shared.see_to_late());
     loop {
         // A fork has a copy of this task's memory: it must not release what its parent holds.
         if std::process::id() != process {
@@ -201,6 +268,7 @@ async fn run(shared: Arc<Shared>) {
         tokio::select! {
             Some(()) = on_their_way.next() => {}
             () = shared.wake.notified() => {}
+            never = &mut late => match never {},
         }
     }
 }

@@ -127,9 +127,10 @@ impl Seen {
     /// What of this is new.
     fn see(&mut self, answer: Result<Option<Holder>>) -> Option<Observed> {
         let (shown, observed) = match answer {
-            Ok(Some(holder)) if self.newest.is_some_and(|newest| holder.token < newest) => return None,
+            // Nobody can say of one without a token whether it is older.
+            Ok(Some(holder)) if holder.token != Holder::NO_TOKEN && self.newest > Some(holder.token) => return None,
             Ok(Some(holder)) => {
-                self.newest = Some(holder.token);
+                self.newest = self.newest.max(Some(holder.token));
                 (Shown::Held(Box::new(lasting(&holder))), Observed::Held(holder))
             }
             Ok(None) => (Shown::Free, Observed::Free),
@@ -234,5 +235,14 @@ mod tests {
         assert!(matches!(seen.see(Ok(None)), Some(Observed::Free)));
         assert!(seen.see(held(1)).is_none() && seen.see(Ok(None)).is_none());
         assert!(matches!(seen.see(held(3)), Some(Observed::Held(_))));
+    }
+
+    #[test]
+    fn a_holder_without_a_token_is_seen_and_hides_nobody() {
+        let mut seen = Seen::default();
+        for token in [0, 2, 0, 3] {
+            assert!(matches!(seen.see(held(token)), Some(Observed::Held(_))), "{token}");
+        }
+        assert!(seen.see(held(2)).is_none());
     }
 }

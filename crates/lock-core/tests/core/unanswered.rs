@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use conformance_tests::{Faulty, Verb as Call};
+use conformance_tests::{Effect, Faulty, Verb as Call};
+use futures_util::FutureExt;
 use lock_core::memory::Verb;
 use lock_core::{ErrorKind, Locks};
 
-use crate::common::{advance, setup, waiter};
+use crate::common::{LEASE, advance, settle, setup, waiter};
 
 #[tokio::test]
 async fn a_store_that_does_not_answer_is_not_taken_for_a_busy_one() {
@@ -99,4 +100,57 @@ async fn a_store_that_is_closed_is_not_asked_again() {
         advance(&clock, Duration::from_millis(100)).await;
     }
     assert_eq!(faulty.calls(Call::Unlock), 1);
+}
+
+/// 9. A store that is away may have had a request all the while, and do it when it is back.
+#[tokio::test]
+async fn a_release_is_repeated_until_the_store_answers() {
+    const MANY: usize = 20;
+    let (store, clock, _) = setup();
+    let faulty = Faulty::new(Arc::new(store.clone()));
+    let locks = Locks::new(faulty.backend());
+    faulty.always(Call::Unlock, Effect::Refuse);
+    for number in 0..MANY {
+        drop(locks.mutex(number.to_string()).lock().await.unwrap());
+    }
+    let seconds = async |count| {
+        let before = faulty.calls(Call::Unlock);
+        for _ in 0..count {
+            advance(&clock, Duration::from_secs(1)).await;
+        }
+        faulty.calls(Call::Unlock) - before
+    };
+    seconds(LEASE.as_secs() + 5).await;
+    let asked = seconds(100).await;
+    assert!((50..=110).contains(&asked), "{asked} requests in 100 s, however many releases there are");
+    faulty.always(Call::Unlock, Effect::Pass);
+    assert_eq!(seconds(10).await, MANY);
+    assert_eq!(seconds(10).await, 0, "each is answered once");
+}
+
+#[tokio::test]
+async fn an_end_does_not_wait_for_what_is_not_answered_within_its_lease() {
+    for shut_down in [true, false] {
+        let (store, clock, _) = setup();
+        let faulty = Faulty::new(Arc::new(store.clone()));
+        let locks = Locks::new(faulty.backend());
+        faulty.always(Call::Unlock, Effect::Refuse);
+        drop(locks.mutex("a").lock().await.unwrap());
+        for _ in 0..LEASE.as_secs() + 5 {
+            advance(&clock, Duration::from_secs(1)).await;
+        }
+        if shut_down {
+            let ended = locks.shutdown(LEASE).now_or_never().expect("it ends at once");
+            assert_eq!(ended.unreleased, []);
+        } else {
+            drop(locks);
+        }
+        // Its task sees the end when it runs next, and whether time has passed by then too is chance.
+        settle().await;
+        let before = faulty.calls(Call::Unlock);
+        for _ in 0..10 {
+            advance(&clock, Duration::from_secs(1)).await;
+        }
+        assert_eq!(faulty.calls(Call::Unlock), before, "shut down: {shut_down}");
+    }
 }

@@ -93,6 +93,26 @@ async fn a_claim_keeps_the_token_that_it_was_made_with() {
     assert!(late.await.unwrap().token.get() > above);
 }
 
+/// Which base it was made with cannot be read any more: a token that is too high would be above those of who waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_claim_before_a_raise_and_a_compaction_no_token_is_shown() {
+    let cluster = EtcdCluster::start(1);
+    let lock = connect(&cluster).await;
+    let (before, after) = (claim("before", "a"), claim("after", "b"));
+    let grant = granted(&lock, &before).await;
+    raise(&lock, grant.token.get() + 1_000_000_000_000).await;
+    let other = granted(&lock, &after).await;
+    let mut raw = raw(&cluster).await;
+    let present = raw.put("z", "", None).await.unwrap().header().unwrap().revision();
+    raw.compact(present, None).await.unwrap();
+    let shown = async |claim: &Claim| lock.inspect(&claim.name).await.unwrap().into_holder().unwrap().token;
+    assert_eq!((shown(&before).await, shown(&after).await), (Holder::NO_TOKEN, other.token));
+    let again = lock.try_lock(&before).await.unwrap_err();
+    assert!(again.to_string().contains("is compacted"), "{again}");
+    lock.unlock(&before).await.unwrap();
+    assert!(granted(&lock, &claim("before", "c")).await.token > other.token);
+}
+
 /// Somebody deletes it while clients run: the next claims are granted, and tokens rise.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_base_that_is_deleted_is_made_anew_and_higher() {

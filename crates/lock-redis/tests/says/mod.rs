@@ -13,6 +13,9 @@ use crate::common::soon;
 /// spare.
 const MEMORY: u64 = 256 << 20;
 
+/// Many requests wait in vain for the rest of an answer.
+pub(crate) const SHORT: Duration = Duration::from_millis(300);
+
 fn says(once: impl AsRef<[u8]>, again: &str) -> Says {
     Says::new(once, again)
 }
@@ -58,8 +61,9 @@ pub(crate) fn all() -> Vec<Says> {
     all
 }
 
-pub(crate) async fn connect(address: SocketAddr) -> Result<RedisLock, Error> {
-    let options = RedisOptions::new(&format!("redis://{address}"))?.timeout(Duration::from_millis(300));
+/// Whose requests wait for an answer for so long.
+pub(crate) async fn connect(address: SocketAddr, timeout: Duration) -> Result<RedisLock, Error> {
+    let options = RedisOptions::new(&format!("redis://{address}"))?.timeout(timeout);
     soon("the connection", options.connect()).await
 }
 

@@ -5,20 +5,11 @@ use lock_core::{Claim, Error, Renewal, Result};
 use super::statements::RENEWED_AT_ONCE;
 use super::{Argument, MySqlLock, arguments, changed};
 use crate::keys::{duration, micros};
-use crate::server::{Again, Statement};
+use crate::server::{Again, Statement, of_one_lease, some_at_a_time};
 
 impl MySqlLock {
     pub(super) async fn renew_all(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
-        let mut answers = Vec::with_capacity(claims.len());
-        for same in claims.chunk_by(|one, next| one.lease == next.lease) {
-            for some in same.chunks(RENEWED_AT_ONCE) {
-                match self.renew_some(some).await {
-                    Ok(renewals) => answers.extend(renewals.into_iter().map(Ok)),
-                    Err(error) => answers.extend(vec![Err(error); some.len()]),
-                }
-            }
-        }
-        answers
+        some_at_a_time(of_one_lease(claims, RENEWED_AT_ONCE), |some| self.renew_some(some)).await
     }
 
     /// Prolongs leases of the same length. A batch that was prolonged as a whole is done; in another, each claim is

@@ -87,12 +87,14 @@ impl ServerOptions {
     }
 
     /// What bounds a request in the server: rows are found by their keys, and it ends before our own patience is over.
-    fn bounds(&self) -> [(&'static str, String); 5] {
+    fn bounds(&self) -> [(&'static str, String); 6] {
         let limit = self.reached.timeout.as_millis();
         [
             // A plan is kept for long: one that was made while a table was small must not read all of it when it has grown.
             ("enable_seqscan", "off".to_owned()),
             ("enable_bitmapscan", "off".to_owned()),
+            // What has no index to go by is therefore taken for costly, and would be compiled for tenths of a second.
+            ("jit", "off".to_owned()),
             ("lock_timeout", (limit / 2).to_string()),
             ("statement_timeout", (limit * 3 / 4).to_string()),
             ("idle_in_transaction_session_timeout", (limit * 2).to_string()),

@@ -6,21 +6,14 @@ use lock_core::{Claim, Renewal, Result};
 
 use super::{PostgresLock, arguments};
 use crate::keys::{duration, micros};
-use crate::server::{Again, Read};
+use crate::server::{Again, Read, some_at_a_time};
 
 /// How many leases one statement prolongs: it keeps others from these locks meanwhile.
 const RENEWED_AT_ONCE: usize = 500;
 
 impl PostgresLock {
     pub(super) async fn renew_all(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
-        let mut answers = Vec::with_capacity(claims.len());
-        for some in claims.chunks(RENEWED_AT_ONCE) {
-            match self.renew_some(some).await {
-                Ok(renewals) => answers.extend(renewals.into_iter().map(Ok)),
-                Err(error) => answers.extend(vec![Err(error); some.len()]),
-            }
-        }
-        answers
+        some_at_a_time(claims.chunks(RENEWED_AT_ONCE), |some| self.renew_some(some)).await
     }
 
     async fn renew_some(&self, claims: &[Claim]) -> Result<Vec<Renewal>> {

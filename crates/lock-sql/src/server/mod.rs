@@ -3,6 +3,7 @@
 
 mod error;
 mod life;
+mod many;
 mod options;
 mod pool;
 mod read;
@@ -19,6 +20,9 @@ use sqlx::{AssertSqlSafe, Connection, Database, Either, Executor, IntoArguments}
 pub(crate) use error::{Dialect, Next, SHAPE, Said, fit};
 #[cfg(feature = "postgres")]
 pub(crate) use life::{Life, Lives};
+#[cfg(feature = "mysql")]
+pub(crate) use many::of_one_lease;
+pub(crate) use many::some_at_a_time;
 pub use options::ServerOptions;
 pub(crate) use options::{Mode, Reached, Table, TlsMode};
 use pool::Pool;

@@ -21,7 +21,7 @@ use super::layout::{Column, Layout, TableName};
 use super::table::{Columns, Rows, Seen, Table, Taken};
 use crate::keys::micros;
 use crate::mysql::{Argument, MySql, MySqlLock, NOW, Text, arguments, changed, number_of};
-use crate::server::{Again, Answer, Read, Server, ServerOptions, Statement, Unsettled};
+use crate::server::{Again, Answer, Read, Server, ServerOptions, Statement, Unsettled, of_one_lease, some_at_a_time};
 
 /// How many rows one statement prolongs, with one parameter for each name and each owner.
 const PROLONGED_AT_ONCE: usize = 100;
@@ -275,16 +275,7 @@ impl Table for MySqlTable {
     }
 
     async fn prolong(&self, claims: &[Claim]) -> Vec<Result<bool>> {
-        let mut answers = Vec::with_capacity(claims.len());
-        for same in claims.chunk_by(|one, next| one.lease == next.lease) {
-            for some in same.chunks(PROLONGED_AT_ONCE) {
-                match self.prolong_some(some).await {
-                    Ok(prolonged) => answers.extend(prolonged.into_iter().map(Ok)),
-                    Err(error) => answers.extend(vec![Err(error); some.len()]),
-                }
-            }
-        }
-        answers
+        some_at_a_time(of_one_lease(claims, PROLONGED_AT_ONCE), |some| self.prolong_some(some)).await
     }
 
     async fn free(&self, name: &LockName, by: &OwnerId) -> Result<bool> {

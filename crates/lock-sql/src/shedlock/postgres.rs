@@ -16,7 +16,7 @@ use super::layout::{Column, Layout};
 use super::table::{Columns, Rows, Seen, Table, Taken};
 use crate::keys::{duration, micros};
 use crate::postgres::{Postgres, PostgresLock, arguments, the_row};
-use crate::server::{Again, Answer, Read, Server, ServerOptions, Statement, Unsettled};
+use crate::server::{Again, Answer, Read, Server, ServerOptions, Statement, Unsettled, some_at_a_time};
 
 /// How many rows one statement prolongs.
 const PROLONGED_AT_ONCE: usize = 500;
@@ -214,14 +214,7 @@ impl Table for PostgresTable {
     }
 
     async fn prolong(&self, claims: &[Claim]) -> Vec<Result<bool>> {
-        let mut answers = Vec::with_capacity(claims.len());
-        for some in claims.chunks(PROLONGED_AT_ONCE) {
-            match self.prolong_some(some).await {
-                Ok(prolonged) => answers.extend(prolonged.into_iter().map(Ok)),
-                Err(error) => answers.extend(vec![Err(error); some.len()]),
-            }
-        }
-        answers
+        some_at_a_time(claims.chunks(PROLONGED_AT_ONCE), |some| self.prolong_some(some)).await
     }
 
     async fn free(&self, name: &LockName, by: &OwnerId) -> Result<bool> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::by_hand::{client, number, raw, run};
 use crate::common::{
-    BOUND, LET_COMMIT, LONG, claim, granted, have_commits_hang, in_background, in_line, lasting, until,
+    BOUND, LET_COMMIT, LONG, claim, connect, granted, have_commits_hang, in_background, in_line, lasting, until,
 };
 use lock_core::{
     Claim, Config, DistributedLock, ErrorKind, Grant, LockName, OnceRun, Registry, Renewal, Result, Unlocked,
@@ -143,6 +143,22 @@ async fn a_paused_server_is_an_error_in_time() {
     server.resume();
     until("an answer", async || lock.unlock(&claim("x", "waiter")).await.is_ok()).await;
     assert_eq!(lock.unlock(&held).await.unwrap(), Unlocked::Released);
+}
+
+/// 9. The server stalls for longer than a lease, and then does what was given up long ago: nothing of it stays.
+#[tokio::test]
+async fn what_a_stalled_server_does_too_late_is_undone() {
+    let server = PostgresServer::start();
+    let locks = connect(&format!("{}?timeout=1s&connections=1", server.url())).await.unwrap();
+    // From now on there is a connection that is ready, and only one: what undoes the request cannot be sent beside it.
+    locks.run("x", async |_| ()).await.unwrap();
+    server.pause();
+    let lease = Duration::from_secs(2);
+    locks.mutex("x").lease(lease).wait(lease / 4).lock().await.unwrap_err();
+    tokio::time::sleep(lease * 3).await;
+    server.resume();
+    until("it is given up", async || number(&server, "SELECT count(*) FROM oarlock_gone").await == 1).await;
+    until("the lock is free", async || locks.inspect("x").await.unwrap().holder().is_none()).await;
 }
 
 /// The notification of a grant is lost with its connection: the waiter finds the lock its own.

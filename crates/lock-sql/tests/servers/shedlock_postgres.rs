@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::by_hand;
 use crate::common::{LONG, claim, connect, granted, in_background, lasting, until};
 use crate::shedlock::{self, Java, Site, refused};
-use lock_core::{DistributedLock, Unlocked};
+use lock_core::{DistributedLock, ListQuery, Unlocked};
 use lock_sql::{PostgresLock, ServerOptions};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use test_servers::{PgBouncer, PostgresServer};
@@ -123,7 +123,7 @@ async fn in_other_places() {
     assert_eq!(lock.unlock(&held).await.unwrap(), Unlocked::Released);
     assert!(java.locks("app/x", LONG).await);
     assert_eq!(lock.try_lock(&claim("x", "other")).await.unwrap(), None);
-    let listed = lock.list(&lock_core::ListQuery::default()).await.unwrap().locks;
+    let listed = lock.list(&ListQuery::default()).await.unwrap().locks;
     assert_eq!(listed.iter().map(|lock| lock.name.as_str()).collect::<Vec<_>>(), ["x"]);
     let plain = connect(&format!("{}?shedlock=public.shedlock", server.url())).await.unwrap();
     assert!(plain.mutex("x").try_lock().await.unwrap().is_none());
@@ -178,4 +178,24 @@ async fn what_is_no_table_of_shedlock() {
     let tried = app.mutex("x").try_lock().await;
     refused(tried, "INSERT and UPDATE");
     assert_eq!(app.inspect("x").await.unwrap().holders, []);
+}
+
+/// Their table has no index in our order. What must be read whole for it is costly by our settings, and PostgreSQL would
+/// compile it, for tenths of a second each time.
+#[tokio::test]
+async fn nothing_is_compiled() {
+    let site = site().await;
+    let lock = site.client_at(site.address()).await;
+    let held = claim("x", "holder");
+    lock.try_lock(&held).await.unwrap().unwrap();
+    assert_eq!(lock.list(&ListQuery::default()).await.unwrap().locks.len(), 1);
+    assert_eq!(lock.unlock(&held).await.unwrap(), Unlocked::Released);
+    let sessions = "SELECT pid FROM pg_stat_activity WHERE application_name = 'oarlock'";
+    let mut raw = by_hand::raw(&site.0).await;
+    let sessions: Vec<i32> = sqlx::query_scalar(sessions).fetch_all(&mut raw).await.unwrap();
+    assert!(!sessions.is_empty());
+    for session in sessions {
+        let libraries = std::fs::read_to_string(format!("/proc/{session}/maps")).unwrap();
+        assert!(!libraries.contains("llvmjit"), "session {session} has loaded the compiler");
+    }
 }

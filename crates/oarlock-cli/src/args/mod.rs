@@ -53,6 +53,7 @@ pub(crate) enum Command {
     #[command(long_about = LEADER)]
     Leader(LeaderArgs),
     /// Show who holds a lock and who waits for it
+    #[command(long_about = INSPECT)]
     Inspect(InspectArgs),
     /// Show the locks that are held or waited for. If there are none, it says so on a terminal; elsewhere it prints the
     /// table's head alone, or with --json an empty list
@@ -97,6 +98,12 @@ pub(crate) enum Part {
 pub(crate) const GUARD: &str = "__guard";
 pub(crate) const WORKER: &str = "__worker";
 
+const INSPECT: &str = "Show who holds a lock and who waits for it.
+
+A hold that goes on without its owner, as `oarlock run --once` leaves it, is `done by` somebody, and with --json `kept`. The \
+store does not keep how the command ended: one that failed counts as done too, unless it was run with --again-on-failure. \
+Then a kept hold is that of a success.";
+
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
     /// The lock's name
@@ -104,7 +111,7 @@ pub(crate) struct InspectArgs {
     /// Print one JSON document
     #[arg(long)]
     pub(crate) json: bool,
-    /// Exit with 0 if the lock is held, and with 1 if it is free
+    /// Exit with 0 if the lock is held, also by a hold that goes on without its owner, and with 1 if it is free
     #[arg(long)]
     pub(crate) exit_code: bool,
 }
@@ -112,7 +119,10 @@ pub(crate) struct InspectArgs {
 const LEADER: &str = "Show who leads, and what it shows: the holder of a lock, and its value.
 
 With --watch it prints a line for each change until it is interrupted: `free`, `held by` somebody, `done by` somebody whose \
-hold goes on without it, and `blind` while the store does not answer. What came and went between two looks is left out.";
+hold goes on without it, and `blind` while the store does not answer. What came and went between two looks is left out.
+
+With --json the `state` is `free`, `held`, `kept` (for `done by`) or `blind`. `held` and `holder` are those of `oarlock inspect \
+--json`, where a kept hold is held, too; while the state is `blind` they are null.";
 
 #[derive(Debug, Args)]
 pub(crate) struct LeaderArgs {
@@ -124,7 +134,7 @@ pub(crate) struct LeaderArgs {
     /// Print one JSON document; with --watch one on each line
     #[arg(long)]
     pub(crate) json: bool,
-    /// Exit with 0 if the lock is held, and with 1 if it is free
+    /// Exit with 0 if the lock is held, also by a hold that goes on without its owner, and with 1 if it is free
     #[arg(long, conflicts_with = "watch")]
     pub(crate) exit_code: bool,
 }

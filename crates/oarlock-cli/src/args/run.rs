@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
-use oarlock::{ErrorKind, LockValue};
+use oarlock::{ErrorKind, LockName, LockValue};
 
 use super::duration;
 use crate::exit::{self, Failure, USAGE};
@@ -25,16 +25,20 @@ the background when it ends is not waited for.
 With --once, one of several hosts runs the command, and the others skip it, also if their clocks differ and they come \
 when it has ended long ago: the lock stays taken for as long as the command counts as done. Nobody waits, and one that \
 skips says on stderr who runs it, or has run it. A command that fails (a code other than 0, or oarlock got INT or TERM) \
-counts as done, unless --again-on-failure says otherwise. If the lock is lost, or --at-most is over, the command is ended, \
-and it is to be run again. Nobody does that by himself: the next one who comes does.";
+counts as done, unless --again-on-failure says otherwise; who looks at the lock does not see how it ended. If the lock is \
+lost, or --at-most is over, the command is ended, and it is to be run again. Nobody does that by himself: the next one who \
+comes does.";
 
 pub(super) const ELECT: &str = "Run a command on one of several hosts, and show where it runs.
 
 All who start this with the same name stand in line for its lock. The first one leads: it shows its --value to everybody \
 who asks `oarlock leader`, and runs the command, which finds $OARLOCK_NAME and $OARLOCK_TOKEN as with `oarlock run`. If \
 the lock is about to be lost, because the store is away or oarlock is stopped, the command is ended before another can be \
-elected: SIGTERM and, after --grace (at most a third of the lease), SIGKILL. Then oarlock campaigns again. So it does after \
-`oarlock evict`, of which it is told too late for that.
+elected: SIGTERM and, after --grace, SIGKILL. Then oarlock campaigns again. So it does after `oarlock evict`, of which it \
+is told too late for that. A --grace of more than a third of the lease is cut to that, and oarlock says so.
+
+A candidate that finds its store away says so on standard error, and tries on until the store is there. One that waits for \
+its turn says once who leads. A wrong configuration, and what the store refuses at first, such as a wrong password, end it.
 
 It ends with the command's code when the command ends by itself. On SIGTERM or SIGINT it ends the command (SIGTERM, and \
 SIGKILL after --grace), lets the next one lead, and ends. Other signals are passed on to the command. Ctrl-C at a terminal \
@@ -64,6 +68,31 @@ impl Job {
         let label: String = stem.chars().filter(allowed).take(16).collect();
         (!label.is_empty()).then_some(label)
     }
+
+    /// The grace of a command that has to end within the time that the lock is held. With more than a third of that, the
+    /// command would be ended while renewals are on time.
+    pub(crate) fn grace_within(&self, remaining: Duration) -> Duration {
+        self.grace.min(remaining / 3)
+    }
+
+    /// What to tell of a grace that is much shorter for that than was asked for.
+    pub(crate) fn cut(&self, remaining: Duration) -> Option<String> {
+        let grace = self.grace_within(remaining);
+        let (asked, is) = (humantime::format_duration(self.grace), humantime::format_duration(in_millis(grace)));
+        let enough = self.grace.saturating_mul(3).as_secs().saturating_add(2);
+        let told = || {
+            format!(
+                "--grace {asked} is cut to {is}: the command ends within the lease, before another can be elected, and has a \
+                 third of it for that; --lease {enough}s is long enough"
+            )
+        };
+        // What is left of a lease is a little shorter than what was asked for: that is nothing to tell.
+        (grace < self.grace / 10 * 9).then(told)
+    }
+}
+
+fn in_millis(time: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
 #[derive(Clone, Debug, Args)]
@@ -77,9 +106,9 @@ pub(crate) struct RunArgs {
     /// Do not wait at all. Connecting may take a second
     #[arg(long = "try")]
     pub(crate) try_lock: bool,
-    /// The exit code if the lock is not free in time
-    #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::CONFLICT)]
-    pub(crate) conflict_exit_code: u8,
+    /// The exit code if the lock is not free in time; 1 unless it is chosen. With --once it is --skipped
+    #[arg(short = 'E', long, value_name = "CODE")]
+    pub(crate) conflict_exit_code: Option<u8>,
     /// Show this text with the lock, to everybody who looks
     #[arg(long, value_name = "TEXT", value_parser = Value)]
     pub(crate) value: Option<LockValue>,
@@ -92,7 +121,7 @@ pub(crate) struct RunArgs {
 #[command(next_help_heading = "Once")]
 pub(crate) struct OnceArgs {
     /// Run the command unless another runs it, or has done so; then skip it. Takes --slot, --at-least or both
-    #[arg(long, conflicts_with_all = ["wait", "try_lock", "conflict_exit_code", "value"])]
+    #[arg(long)]
     pub(crate) once: bool,
     /// For what time it runs, in a form that all share, such as 2026-11-22: the time for which it was planned, not that
     /// at which it happens to start. The lock is NAME@SLOT, and done for 24h unless --at-least says otherwise
@@ -122,8 +151,23 @@ impl RunArgs {
         wait.map(|wait| wait.max(LEAST_TO_CONNECT))
     }
 
+    /// The exit code if the lock is not free in time.
+    pub(crate) fn conflict(&self) -> u8 {
+        self.conflict_exit_code.unwrap_or(exit::CONFLICT)
+    }
+
     /// What the parser does not check.
     pub(crate) fn check(&self) -> Result<(), Failure> {
+        for (is_there, option, remedy) in [
+            (self.wait.is_some(), "--wait", "nobody waits for a job that another runs; leave it out"),
+            (self.try_lock, "--try", "that is what --once does; leave it out"),
+            (self.conflict_exit_code.is_some(), "--conflict-exit-code (-E)", "use --skipped CODE instead"),
+            (self.value.is_some(), "--value", "a job that runs once shows none; leave it out"),
+        ] {
+            if self.once.once && is_there {
+                return Err(Failure::new(USAGE, format!("--once cannot be used with {option}: {remedy}")));
+            }
+        }
         if self.once.once && self.once.slot.is_none() && self.once.at_least.is_none() {
             let message = "for how long does it count as done? With --once goes --slot SLOT, which says for what time the \
                            command runs, or --at-least DURATION, which says how long nobody else runs it";
@@ -143,6 +187,14 @@ pub(crate) struct ElectArgs {
     /// What is shown to everybody who looks, such as the address at which the leader is found
     #[arg(long, value_name = "TEXT", value_parser = Value, required = true)]
     pub(crate) value: LockValue,
+}
+
+impl ElectArgs {
+    /// What the parser does not check. A candidate may wait long for its store, and would hear of it only then.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        LockName::new(&self.job.name)?;
+        Ok(())
+    }
 }
 
 /// Reads a value. A function would do, but its error would repeat the text, which may be long.
@@ -165,9 +217,13 @@ impl TypedValueParser for Value {
     }
 }
 
+/// The longest time that the library takes.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+
 fn some_time(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("it cannot be zero; write 30s, 5m or 1h 30m".to_owned()),
+        time if time > LONGEST => Err("it is longer than 366 days; write a shorter time".to_owned()),
         time => Ok(time),
     }
 }
@@ -211,10 +267,14 @@ mod tests {
     fn once_refuses_what_makes_no_sense() {
         let neither = parsed(&["--once"]).unwrap_err();
         assert!(neither.contains("--slot") && neither.contains("--at-least"), "{neither}");
-        for other in [&["--wait", "5s"][..], &["--try"], &["-E", "1"], &["--value", "v"]] {
+        for (other, remedy) in [
+            (&["--wait", "5s"][..], "leave it out"),
+            (&["--try"], "leave it out"),
+            (&["-E", "1"], "--skipped CODE"),
+            (&["--value", "v"], "leave it out"),
+        ] {
             let wrong = parsed(&[&["--once", "--slot", "1"], other].concat()).unwrap_err();
-            let named = if other[0] == "-E" { "--conflict-exit-code" } else { other[0] };
-            assert!(wrong.contains("--once") && wrong.contains(named), "{wrong}");
+            assert!(wrong.contains("--once") && wrong.contains(other[0]) && wrong.contains(remedy), "{wrong}");
         }
         for alone in [
             &["--slot", "1"][..],
@@ -229,6 +289,8 @@ mod tests {
             (["--slot", ""], "--slot"),
             (["--at-least", "0"], "zero"),
             (["--at-most", "0s"], "zero"),
+            (["--at-least", "400d"], "longer than 366 days"),
+            (["--at-most", "367d"], "longer than 366 days"),
             (["--at-least", "-1s"], "negative"),
             (["--at-most", "5"], "unit"),
             (["--skipped", "256"], "256"),
@@ -249,5 +311,23 @@ mod tests {
         assert!(elect(&["--", "true"]).unwrap_err().to_string().contains("--value"));
         assert!(elect(&["--value", "v"]).unwrap_err().to_string().contains("COMMAND"));
         elect(&["--value", "v", "--grace", "1s", "--lease", "5s", "--", "true"]).unwrap();
+    }
+
+    #[test]
+    fn a_grace_is_a_third_of_the_lease_at_most() {
+        let job = |grace: &str| {
+            let args = ["oarlock", "elect", "x", "--value", "v", "--grace", grace, "--", "true"];
+            let Command::Elect(args) = Cli::try_parse_from(args).unwrap().command else { panic!("not elect") };
+            args.job
+        };
+        let held = Duration::from_secs(29);
+        assert_eq!(job("5s").grace_within(held), Duration::from_secs(5));
+        assert_eq!(job("30s").grace_within(held), held / 3);
+        assert_eq!((job("5s").cut(held), job("10s").cut(held)), (None, None), "the default fits the default");
+        let told = job("30s").cut(held).unwrap();
+        assert!(told.contains("--grace 30s is cut to 9s 666ms") && told.contains("--lease 92s"), "{told}");
+        // The remedy is one.
+        assert_eq!(job("30s").cut(Duration::from_secs(92 - 1)), None);
+        assert_eq!(job("100ms").cut(Duration::from_millis(2000 - 200)), None);
     }
 }

@@ -8,10 +8,10 @@ use indicatif::{ProgressBar, ProgressFinish};
 use oarlock::{LockGuard, LockName, Locks};
 use tokio::time::Instant;
 
-use super::signals::Signals;
+use super::signals::{self, Signals};
 use crate::args::RunArgs;
 use crate::exit::{CONFLICT, Failure};
-use crate::output::clean;
+use crate::output::{clean, say};
 use crate::show::state;
 use nix::sys::signal::Signal;
 
@@ -47,10 +47,10 @@ pub(super) async fn acquire(
     let result = uninterrupted(name, locks, signals, attempt).await?;
     match result {
         Ok(Some(guard)) => Ok(guard),
-        Ok(None) => Err(Failure::new(args.conflict_exit_code, busy(name, locks).await)),
+        Ok(None) => Err(Failure::new(args.conflict(), busy(name, locks).await)),
         Err(error) => {
             let failure = Failure::config(&error);
-            Err(if failure.code == CONFLICT { Failure { code: args.conflict_exit_code, ..failure } } else { failure })
+            Err(if failure.code == CONFLICT { Failure { code: args.conflict(), ..failure } } else { failure })
         }
     }
 }
@@ -65,10 +65,31 @@ pub(super) async fn uninterrupted<T>(
     signals: &mut Signals,
     attempt: impl Future<Output = T>,
 ) -> Result<T, Failure> {
+    interruptible(signals, attempt, narrate(name, locks)).await
+}
+
+/// Waits for this before there is anything to tell.
+///
+/// # Errors
+/// With the code for the signal that interrupted it; then it was dropped.
+pub(crate) async fn unless_interrupted<T>(attempt: impl Future<Output = T>) -> Result<T, Failure> {
+    let mut signals = Signals::listen(signals::SUPERVISOR)?;
+    interruptible(&mut signals, attempt, std::future::pending()).await
+}
+
+/// Waits for what may be long, and meanwhile tells something.
+///
+/// # Errors
+/// With the code for the signal that interrupted it; then it was dropped.
+pub(super) async fn interruptible<T>(
+    signals: &mut Signals,
+    attempt: impl Future<Output = T>,
+    telling: impl Future<Output = Infallible>,
+) -> Result<T, Failure> {
     tokio::select! {
         result = attempt => Ok(result),
         signal = interruption(signals) => Err(Failure::signal(signal)),
-        never = narrate(name, locks) => match never {},
+        never = telling => match never {},
     }
 }
 
@@ -88,6 +109,24 @@ async fn busy(name: &str, locks: &Locks) -> String {
     match locks.inspect(name).await.ok().and_then(|status| status.into_holder()) {
         Some(holder) => format!("{name:?} is {}", state(&holder)),
         None => format!("{name:?} was not free"),
+    }
+}
+
+/// Says once who leads, where [`narrate`] draws nothing. That may be when an earlier attempt did so.
+pub(super) async fn narrate_once(name: &str, locks: &Locks, is_said: &mut bool) -> Infallible {
+    if io::stderr().is_terminal() || *is_said {
+        return narrate(name, locks).await;
+    }
+    tokio::time::sleep(PATIENCE).await;
+    loop {
+        // Not the whole line, however long it is.
+        if let Ok(Some(holder)) = locks.election(name).leader().await {
+            let leads = if holder.kept { state(&holder) } else { format!("led by {}", holder.owner) };
+            say(format!("waiting; {name:?} is {leads}"));
+            *is_said = true;
+            return std::future::pending().await;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 

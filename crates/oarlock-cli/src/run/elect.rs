@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use oarlock::{Error, ErrorKind, LockName, Locks};
+use oarlock::{Error, ErrorKind, Locks};
 use tokio::time::sleep;
 
-use super::acquire::uninterrupted;
+use super::acquire::{interruptible, narrate_once, uninterrupted};
 use super::signals::{self, Signals};
 use super::supervise::{Outcome, Stop, supervise};
 use crate::args::ElectArgs;
@@ -20,16 +20,16 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(crate) async fn elect(args: &ElectArgs, locks: &Locks) -> Result<u8, Failure> {
     let mut signals = Signals::listen(signals::SUPERVISOR)?;
     let name = args.job.name.as_str();
-    // What is wrong later than this is no name, but a lease.
-    LockName::new(name)?;
     // Not the library's own loop, which would let another lead before the command has ended.
     let mut election = locks.election(name).wait(None);
     if let Some(lease) = args.job.lease {
         election = election.lease(lease);
     }
+    let (mut waits, mut is_cut) = (false, false);
     loop {
         let campaign = election.campaign(args.value.clone());
-        let leadership = match uninterrupted(name, locks, &mut signals, campaign).await? {
+        let telling = narrate_once(name, locks, &mut waits);
+        let leadership = match interruptible(&mut signals, campaign, telling).await? {
             Ok(leadership) => leadership,
             Err(error) if is_of_no_use(&error) => return Err(Failure::config(&error)),
             Err(error) => {
@@ -39,6 +39,11 @@ pub(crate) async fn elect(args: &ElectArgs, locks: &Locks) -> Result<u8, Failure
             }
         };
         tracing::info!(name, token = %leadership.fencing_token(), "leads");
+        waits = false;
+        if let Some(cut) = args.job.cut(leadership.remaining()).filter(|_| !is_cut) {
+            say(cut);
+            is_cut = true;
+        }
         let outcome = supervise(&args.job, &leadership.lease(), &mut signals, Stop::IsOurs).await;
         // Awaited also when the command could not be started, so that the next one leads.
         let resigned = leadership.resign().await;
@@ -47,7 +52,7 @@ pub(crate) async fn elect(args: &ElectArgs, locks: &Locks) -> Result<u8, Failure
         match outcome {
             Outcome::Stopped(_) => {}
             Outcome::Ended { .. } | Outcome::NotBegun { .. } if !was_lost => {}
-            Outcome::Ended { .. } | Outcome::NotBegun { .. } | Outcome::Killed { .. } | Outcome::Lost => {
+            Outcome::Ended { .. } | Outcome::NotBegun { .. } | Outcome::Killed { .. } | Outcome::Lost { .. } => {
                 say(format!("{name:?}: leads no more, and campaigns again"));
                 continue;
             }

@@ -13,7 +13,7 @@ use nix::unistd::{Pid, getppid};
 use oarlock::{Clock, Instant, SystemClock};
 use tokio::signal::unix::{self, SignalKind};
 
-use super::leash::Held;
+use super::leash::{Held, Word};
 use super::reap::{Change, Groups, change, tell_stopped};
 use super::signals::{self, Signals};
 use crate::args::GuardArgs;
@@ -36,7 +36,7 @@ pub(crate) async fn guard(args: &GuardArgs) -> Result<u8, Failure> {
     let mut until = Instant::from_origin(Duration::ZERO);
     while until <= SystemClock.now() {
         // On a slow start that may be over, and the next word be on its way.
-        let Some(word) = leash.next().await else { return Ok(LOST) };
+        let Word::Until(word) = leash.next().await else { return Ok(LOST) };
         until = word;
     }
     let command = start(&args.command)?;
@@ -51,11 +51,11 @@ pub(crate) async fn guard(args: &GuardArgs) -> Result<u8, Failure> {
         tokio::select! {
             biased;
             word = leash.next() => match word {
-                Some(word) => (until, over) = (word, false),
-                None => {
-                    if getppid() != parent {
-                        say("oarlock itself was killed: ending the command");
-                    }
+                Word::Until(word) => (until, over) = (word, false),
+                Word::End => break,
+                // The kernel ends the pipe before it gives us another parent, so only the pipe tells.
+                Word::Gone => {
+                    say("oarlock itself was killed: ending the command");
                     break;
                 }
             },

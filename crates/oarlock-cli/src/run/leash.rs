@@ -12,6 +12,17 @@ use oarlock::{Clock, Instant, SystemClock};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
+/// What the guardian hears.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    /// The lock is held until then.
+    Until(Instant),
+    /// The command is to end.
+    End,
+    /// `oarlock` is gone.
+    Gone,
+}
+
 /// Instants closer than this count as the same: the end of a lease is computed from two readings of the clock.
 const SAME: Duration = Duration::from_millis(1);
 
@@ -107,16 +118,18 @@ impl Held {
         let _ = self.begun.try_write(&[1]);
     }
 
-    /// The next instant, or `None` when the command is to end or `oarlock` is gone. Dropping the future loses nothing.
-    pub(super) async fn next(&mut self) -> Option<Instant> {
+    /// The next word. Dropping the future loses nothing.
+    pub(super) async fn next(&mut self) -> Word {
         while self.filled < self.frame.len() {
             match self.pipe.read(&mut self.frame[self.filled..]).await {
-                Ok(0) | Err(_) => return None,
+                Ok(0) | Err(_) => return Word::Gone,
                 Ok(read) => self.filled += read,
             }
         }
         self.filled = 0;
-        let nanos = u64::from_le_bytes(self.frame);
-        (nanos != END).then(|| Instant::from_origin(Duration::from_nanos(nanos)))
+        match u64::from_le_bytes(self.frame) {
+            END => Word::End,
+            nanos => Word::Until(Instant::from_origin(Duration::from_nanos(nanos))),
+        }
     }
 }

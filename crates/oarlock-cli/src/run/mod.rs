@@ -19,9 +19,10 @@ use oarlock::{ErrorKind, Locks};
 use tokio::time::Instant;
 
 use crate::args::RunArgs;
-use crate::exit::{Failure, LOST};
+use crate::exit::{Failure, LOST, told};
 use crate::output::say;
 use acquire::acquire;
+pub(crate) use acquire::unless_interrupted;
 pub(crate) use elect::elect;
 pub(crate) use guardian::guard;
 use once::once;
@@ -49,7 +50,9 @@ fn code(name: &str, outcome: &Outcome, released: oarlock::Result<()>) -> Result<
     let code = match *outcome {
         Outcome::Ended { code, .. } | Outcome::NotBegun { code } | Outcome::Killed { code } => code,
         Outcome::Stopped(signal) => return Err(Failure::signal(signal)),
-        Outcome::Lost => return Err(Failure::new(LOST, format!("{name:?} was lost, and the command was ended"))),
+        Outcome::Lost { .. } => {
+            return Err(Failure::new(LOST, format!("{name:?} was lost, and the command was ended")));
+        }
     };
     match released {
         Ok(()) => Ok(code),
@@ -58,7 +61,8 @@ fn code(name: &str, outcome: &Outcome, released: oarlock::Result<()>) -> Result<
             Err(Failure::new(LOST, message))
         }
         Err(error) => {
-            say(Failure::from(error).message.unwrap_or_default());
+            let why = told(&error);
+            say(format!("{name:?} may stay held until its lease is over, since its release is not confirmed: {why}"));
             Ok(code)
         }
     }

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use oarlock::{ErrorKind, Holder, LockName, Locks, Once, Skipped};
+use oarlock::{Clock, ErrorKind, Holder, LockName, Locks, Once, Skipped, SystemClock};
 
 use super::acquire::uninterrupted;
 use super::signals::Signals;
 use super::supervise::{Outcome, Stop, supervise};
 use crate::args::{OnceArgs, RunArgs};
-use crate::exit::{CONFIG, Failure, UNAVAILABLE};
+use crate::exit::{CONFIG, Failure, LOST, UNAVAILABLE};
 use crate::output::say;
 use crate::show::rounded;
 
 pub(super) async fn once(args: &RunArgs, locks: &Locks, signals: &mut Signals) -> Result<u8, Failure> {
-    let OnceArgs { slot, again_on_failure, skipped, .. } = &args.once;
+    let OnceArgs { slot, again_on_failure, skipped, at_most, .. } = &args.once;
     let name = match slot {
         Some(slot) => format!("{}@{slot}", args.job.name),
         None => args.job.name.clone(),
@@ -22,6 +22,8 @@ pub(super) async fn once(args: &RunArgs, locks: &Locks, signals: &mut Signals) -
     LockName::new(&args.job.name)?;
     LockName::new(&name)?;
     let once = chosen(args, locks)?;
+    // Before its time begins.
+    let start = SystemClock.now();
     let begun = uninterrupted(&name, locks, signals, once.begin()).await?;
     let guard = match begun.map_err(|error| Failure::config(&error))? {
         Ok(guard) => guard,
@@ -37,7 +39,15 @@ pub(super) async fn once(args: &RunArgs, locks: &Locks, signals: &mut Signals) -
     if done && ended.as_ref().is_err_and(|error| error.kind() != ErrorKind::Lost) {
         ended = Ok(noted(&name, locks, left).await?);
     }
-    super::code(&name, &outcome?, ended)
+    let outcome = outcome?;
+    if let (Outcome::Lost { at }, Some(at_most)) = (&outcome, *at_most)
+        && *at >= start + at_most
+    {
+        let at_most = humantime::format_duration(at_most);
+        let message = format!("{name:?} took longer than --at-most {at_most}");
+        return Err(Failure::new(LOST, format!("{message}: the command was ended, and is to be run again")));
+    }
+    super::code(&name, &outcome, ended)
 }
 
 /// The store did not confirm that the job is done. As long as the lease runs, it may come back and be told yet.
@@ -46,8 +56,10 @@ async fn noted(name: &str, locks: &Locks, left: Duration) -> Result<(), Failure>
     if locks.shutdown(left).await.unreleased.is_empty() {
         return Ok(());
     }
-    let message =
-        format!("{name:?} is done, and the store could not be told before the lease was over: it may be run again");
+    let message = format!(
+        "{name:?} is done, and the store did not confirm that before the lease was over: it may count as done, or be run \
+         again"
+    );
     Err(Failure::new(UNAVAILABLE, message))
 }
 
@@ -110,7 +122,7 @@ mod tests {
             (Ok(Outcome::Ended { code: 143, asked_to: true }), true, false),
             (Ok(Outcome::NotBegun { code: 127 }), false, false),
             (Ok(Outcome::Killed { code: 137 }), false, false),
-            (Ok(Outcome::Lost), false, false),
+            (Ok(Outcome::Lost { at: SystemClock.now() }), false, false),
             (Err(Failure::silent(71)), false, false),
         ] {
             assert_eq!((is_done(&outcome, false), is_done(&outcome, true)), (done, done_or_again), "{outcome:?}");

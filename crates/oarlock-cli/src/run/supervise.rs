@@ -41,7 +41,10 @@ pub(super) enum Outcome {
     /// It was ended, since this signal asked us to end.
     Stopped(Signal),
     /// It was ended, since the lock was lost.
-    Lost,
+    Lost {
+        /// When that was noticed.
+        at: Instant,
+    },
 }
 
 /// Whose business it is that the command stops.
@@ -59,8 +62,7 @@ impl Stop {
         match self {
             Self::IsTheCommands => (job.grace, Duration::ZERO),
             Self::IsOurs => {
-                // With more than that the command would be ended while renewals are on time.
-                let grace = job.grace.min(lease.remaining() / 3);
+                let grace = job.grace_within(lease.remaining());
                 (grace, grace)
             }
         }
@@ -70,7 +72,7 @@ impl Stop {
 /// Why the command is being ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
-    Lost,
+    Lost { at: Instant },
     Asked(Signal),
 }
 
@@ -108,9 +110,9 @@ pub(super) async fn supervise(job: &Job, lease: &Lease, signals: &mut Signals, s
                 Why::Asked(signal)
             }
             () = lost(lease, early), if ending.is_none() => {
-                let state = lease.check().map_or_else(|error| error.to_string(), |()| "about to be lost".to_owned());
-                say(format!("{:?} is {state}: ending the command", lease.name().as_str()));
-                Why::Lost
+                let at = SystemClock.now();
+                say(format!("{:?}: {}; ending the command", lease.name().as_str(), loss(lease)));
+                Why::Lost { at }
             }
             () = renewed => continue,
             () = at(kill_at) => {
@@ -132,10 +134,11 @@ pub(super) async fn supervise(job: &Job, lease: &Lease, signals: &mut Signals, s
         // The guardian was killed, by itself after it ended the group or by another: nobody else is left to end that.
         let _ = killpg(group, Signal::SIGKILL);
         // It may have known of a loss before us.
-        let is_lost = ending.is_some() || leash.is_over() || !lease.is_held();
+        let is_lost = leash.is_over() || !lease.is_held();
         return Ok(match ending {
             Some(Why::Asked(signal)) => Outcome::Stopped(signal),
-            _ if is_lost => Outcome::Lost,
+            Some(Why::Lost { at }) => Outcome::Lost { at },
+            _ if is_lost => Outcome::Lost { at: SystemClock.now() },
             _ => {
                 say("the command's guardian was killed, and the command ended with it");
                 let signal = status.signal().unwrap_or(Signal::SIGKILL as i32) as u8;
@@ -180,6 +183,12 @@ async fn lost(lease: &Lease, early: Duration) {
             () = SystemClock.sleep_until(until) => {}
         }
     }
+}
+
+/// Why the lock is not held any more. Not every reason is a loss: it may have been held for as long as was asked for.
+fn loss(lease: &Lease) -> String {
+    let why = lease.check().map_or_else(|error| error.to_string(), |()| "it is about to be lost".to_owned());
+    why.trim_start_matches("lost: ").to_owned()
 }
 
 async fn at(instant: Option<Instant>) {

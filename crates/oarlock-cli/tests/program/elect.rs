@@ -69,6 +69,55 @@ fn it_ends_with_its_command() {
 }
 
 #[test]
+fn a_candidate_waits_for_a_store_that_is_away() {
+    let place = Place::new();
+    let elect = |url: &str| {
+        let told = File::create(place.path("told")).unwrap();
+        let mut command = place.bare(&["--url", url, "elect", "x", "--value", "v", "--", "sh", "-c", "echo >>led"]);
+        command.stderr(told).spawn().unwrap()
+    };
+    let mut waits = elect("redis://127.0.0.1:1");
+    place.wait_lines("told", 1);
+    // Longer than until the next attempt, of which it says nothing new.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let told = place.read("told");
+    assert!(told.contains("127.0.0.1:1") && told.contains("trying on until the store is there"), "{told}");
+    assert_eq!(told.lines().count(), 1, "{told}");
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(waits.id() as i32), Signal::SIGTERM).unwrap();
+    assert_eq!(code(waits.wait().unwrap()), 143);
+    // What is wrong stays wrong.
+    for url in ["nonsense", "memory:", "redis://127.0.0.1:1?leese=1s", "paper://127.0.0.1"] {
+        assert_eq!(code(elect(url).wait().unwrap()), 78, "{url}: {}", place.read("told"));
+    }
+    assert_eq!(place.read("led"), "");
+}
+
+#[test]
+fn a_candidate_says_whom_it_waits_for() {
+    let place = Place::new();
+    let first = elect(&place, &["--value", "a"], "echo >led; sleep 1000");
+    place.wait_lines("led", 1);
+    let told = File::create(place.path("told")).unwrap();
+    let mut command = place.oarlock(&["elect", "x", "--value", "b", "--", "true"]);
+    let mut second = command.stderr(told).spawn().unwrap();
+    let told = place.wait_lines("told", 1);
+    assert!(told[0].starts_with("oarlock: waiting; \"x\" is led by sh@"), "{told:?}");
+    first.signal(Signal::SIGTERM);
+    assert_eq!((first.code(), code(second.wait().unwrap())), (143, 0));
+    assert_eq!(place.lines("told").len(), 1);
+}
+
+#[test]
+fn a_grace_that_the_lease_has_no_room_for_is_told() {
+    let place = Place::new();
+    let output = elect(&place, &["--value", "v", "--lease", "6s", "--grace", "30s"], "exit 0").output();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("--grace 30s is cut to 1s") && told.contains("--lease 92s"), "{told}");
+    let output = elect(&place, &["--value", "v", "--lease", "92s", "--grace", "30s"], "exit 0").output();
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+}
+
+#[test]
 fn it_campaigns_again_after_a_loss() {
     let place = Place::new();
     let elected = elect(&place, &["--value", "v", "--lease", "2s"], "echo $$ >>pids; sleep 1000");

@@ -82,6 +82,19 @@ fn a_killed_oarlock_takes_its_command_with_it() {
 }
 
 #[test]
+fn a_killed_oarlock_is_told_of_each_time() {
+    let place = Place::new();
+    for round in 1..=10 {
+        let run = place.start(&[&format!("job {round}")], "echo $$ >>pids; sleep 1000");
+        place.wait_lines("pids", round);
+        run.signal(Signal::SIGKILL);
+        // Its guardian has the same standard error, so that this is all until that has ended.
+        let told = String::from_utf8(run.output().stderr).unwrap();
+        assert_eq!(told, "oarlock: oarlock itself was killed: ending the command\n", "round {round}");
+    }
+}
+
+#[test]
 fn a_killed_guardian_takes_the_command_with_it() {
     let place = Place::new();
     let run = place.start(&["job"], &format!("echo $PPID >guardian; {FAMILY}"));

@@ -59,6 +59,11 @@ fn a_kept_hold_is_shown_as_done() {
     let status = place.inspect("job");
     assert_eq!((&status["held"], &status["holder"]["kept"]), (&true.into(), &true.into()));
     assert!((3_500_000..3_600_000).contains(&status["holder"]["remaining_ms"].as_u64().unwrap()));
+    let leader: serde_json::Value =
+        serde_json::from_slice(&place.output(&["leader", "job", "--json", "--exit-code"]).stdout).unwrap();
+    assert_eq!((&leader["state"], &leader["held"]), (&"kept".into(), &status["held"]));
+    assert_eq!(leader["holder"]["kept"], status["holder"]["kept"]);
+    assert_eq!(code(place.output(&["leader", "job", "--exit-code"]).status), 0, "as `inspect` has it");
     let shown = String::from_utf8(place.output(&["inspect", "job"]).stdout).unwrap();
     assert!(shown.contains("done by sh@") && shown.contains(" for another 59m"), "{shown}");
     for look in [&["list"][..], &["top"]] {
@@ -156,7 +161,9 @@ fn a_job_that_takes_too_long_is_ended_before_another_runs_it() {
     });
     wait_dead(&pids);
     let output = job.output();
-    assert!(code(output.status) == 75 && told(&output).contains("held for as long as it may be"), "{output:?}");
+    let told = told(&output);
+    assert!(code(output.status) == 75 && told.contains("took longer than --at-most 2s"), "{output:?}");
+    assert!(told.contains("held for as long as it may be") && !told.contains("lost"), "{told}");
     assert_eq!(place.lines("log").last().unwrap(), "next");
 }
 
@@ -177,7 +184,12 @@ fn what_a_store_or_a_name_does_not_take_is_refused() {
     let long = "x".repeat(510);
     for (args, expected, says) in [
         (&["job", "--once", "--slot", "1", "--at-most", "1ms"][..], 78, "--at-most is 1ms, shorter than"),
-        (&["job", "--once", "--at-least", "1000000h"], 78, "at_least is longer than 366 days"),
+        (&["job", "--once", "--at-least", "400d"], 64, "--at-least <DURATION>': it is longer than 366 days"),
+        (
+            &["job", "--once", "--slot", "1", "--at-most", "367d"],
+            64,
+            "--at-most <DURATION>': it is longer than 366 days",
+        ),
         (&["job", "--once", "--slot", &long], 64, "name"),
         (&["job", "--once", "--slot", "a\nb"], 64, "name"),
         (&["job", "--once", "--slot", "a@b"], 64, "cannot have an @"),

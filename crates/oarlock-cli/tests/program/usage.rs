@@ -57,11 +57,14 @@ fn wrong_usage_names_the_remedy() {
         (&["run", "x", "--once", "--slot", "1", "--wait", "5s", "--", "true"], "cannot be used with"),
         (&["run", "x", "--once", "--slot", "1", "--try", "--", "true"], "cannot be used with"),
         (&["run", "x", "--once", "--slot", "1", "-E", "0", "--", "true"], "cannot be used with"),
+        (&["run", "x", "--once", "--slot", "1", "-E", "0", "--", "true"], "use --skipped CODE instead"),
         (&["run", "x", "--once", "--slot", "1", "--value", "v", "--", "true"], "cannot be used with"),
         (&["run", "x", "--slot", "1", "--", "true"], "--once"),
         (&["run", "x", "--value", "", "--", "true"], "a value cannot be empty"),
         (&["elect", "x", "--value", "v", "true"], "put -- before the command, as in: oarlock elect"),
         (&["elect", "x", "--", "true"], "--value"),
+        (&["elect", "x", "--value", "v", "--wait", "5s", "--", "true"], "run NAME --wait DURATION --value TEXT"),
+        (&["elect", "x", "--value", "v", "--try", "--", "true"], "run NAME --wait DURATION --value TEXT"),
         (&["elect", "", "--value", "v", "--", "true"], "empty"),
     ] {
         let output = place.output(args);

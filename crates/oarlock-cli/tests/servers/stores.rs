@@ -102,6 +102,24 @@ fn etcd() {
     works(&test_servers::EtcdCluster::start(1).url());
 }
 
+/// A candidate comes while the store is away: it waits, and leads when the store is there.
+#[test]
+fn a_candidate_that_comes_before_its_store_leads_in_the_end() {
+    let (server, place) = (RedisServer::start(), Place::new());
+    server.pause();
+    let told = File::create(place.path("told")).unwrap();
+    let args = ["--url", &server.url(), "elect", "x", "--value", "v", "--", "sh", "-c", "echo >led"];
+    let mut candidate = place.bare(&args).stderr(told).spawn().unwrap();
+    wait_for("the trying on", || place.read("told").contains("trying on until the store is there").then_some(()));
+    server.resume();
+    place.wait_lines("led", 1);
+    assert!(candidate.wait().unwrap().success(), "{}", place.read("told"));
+    // A wrong password stays wrong.
+    let wrong = server.url().replace("redis://", "redis://nobody:wrong@");
+    let refused = place.bare(&["--url", &wrong, "elect", "x", "--value", "v", "--", "true"]).output().unwrap();
+    assert_eq!(code(refused.status), 69, "{refused:?}");
+}
+
 /// The store stalls while a job comes to its end: it is told as soon as it answers again.
 #[test]
 fn a_store_that_was_away_hears_that_a_job_is_done() {

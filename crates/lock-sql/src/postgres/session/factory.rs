@@ -76,13 +76,7 @@ impl PostgresSessionLock {
         }
         let lock = Self {
             connecting: options.for_sessions(&schema, found.server),
-            // What has no index to go by is taken for costly, and would be compiled.
-            server: Arc::new(Server::new(
-                options.connecting(Some(&schema)).options([("jit", "off")]),
-                &options.reached,
-                None,
-                None,
-            )),
+            server: Arc::new(Server::new(options.connecting(Some(&schema)), &options.reached, None, None)),
             statements: Arc::new(statements),
             prefix,
             sessions: Arc::default(),
