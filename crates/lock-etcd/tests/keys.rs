@@ -248,6 +248,7 @@ async fn who_gives_up_passes_nothing_on() {
         let waiting = in_line(&clients[1], &second, 1).await;
         let third_waits = in_line(&clients[2], &third, 2).await;
         waiting.abort();
+        let _ = waiting.await;
         clients[1].unlock(&claim(&second)).await.unwrap();
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(!third_waits.is_finished(), "two hold");

@@ -55,22 +55,35 @@ pub(crate) async fn renew_stops_on_unlock(ctx: Ctx) {
         let locks = locks.clone();
         tasks.spawn(async move {
             let mutex = locks.mutex(task.to_string()).lease(lease);
+            let mut is_settled = true;
             for round in 0..rounds {
-                // A busy machine may pause for longer than so short a lease, again and again.
+                // A busy machine may pause for longer than so short a lease, again and again, and the store with it.
                 let guard = match mutex.lock().await {
                     Ok(guard) => guard,
                     Err(error) if error.kind() == ErrorKind::Unavailable => continue,
+                    Err(error) if error.kind() == ErrorKind::Unknown => {
+                        is_settled = false;
+                        continue;
+                    }
                     Err(error) => panic!("{error}"),
                 };
                 // A renewal is due after a third.
                 tokio::time::sleep(lease / 3 * (90 + (task + round) % 20) / 100).await;
-                if let Err(error) = guard.unlock().await {
-                    assert_eq!(error.kind(), ErrorKind::Lost);
+                match guard.unlock().await.map_err(|error| error.kind()) {
+                    Ok(()) | Err(ErrorKind::Lost) => {}
+                    Err(kind) => {
+                        assert_eq!(kind, ErrorKind::Unknown);
+                        is_settled = false;
+                    }
                 }
             }
+            (task, is_settled)
         });
     }
-    tasks.join_all().await;
+    for (task, _) in tasks.join_all().await.into_iter().filter(|(_, is_settled)| !is_settled) {
+        // What has no answer is asked for again, until it has one.
+        until("it is free", async || ctx.store().raw_holder(&name(&task.to_string())).await.is_none()).await;
+    }
     let renewals = faulty.calls(Verb::Renew);
     for wait in [Duration::ZERO, lease] {
         tokio::time::sleep(wait).await;
@@ -167,7 +180,7 @@ pub(crate) async fn answer_read_late(ctx: Ctx) {
     }
     backend.unlock(&first).await.unwrap();
     for renewed in [false, true] {
-        let (mut read_late, mut at_once, mut most) = (false, true, 1);
+        let (mut read_late, mut at_once, mut most) = (false, false, 1);
         // An answer may be there when it is first looked for, if the machine is busy: then it was not read late.
         for _ in 0..50 {
             let mut held = claim("x", LONG / 2);
@@ -188,7 +201,8 @@ pub(crate) async fn answer_read_late(ctx: Ctx) {
                 read_late |= done;
             }
             backend.unlock(&held).await.unwrap();
-            at_once &= ended;
+            // There is no answer that could be read late. Others of its kind may have had to wait for their turn.
+            at_once |= ended && most == 1;
             if ended && read_late {
                 break;
             }

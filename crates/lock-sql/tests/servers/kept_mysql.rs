@@ -157,6 +157,7 @@ async fn a_value_goes_with_its_hold() {
     let waiting = in_background(&lock, &quits);
     until("it is in line", async || in_line(&*lock, "x").await == 1).await;
     waiting.abort();
+    let _ = waiting.await;
     assert_eq!(lock.unlock(&quits).await.unwrap(), Unlocked::NotHeld);
     assert_eq!(values(&server).await, ["b of b"], "nor does who gives up");
     assert!(lock.evict(&a.name).await.unwrap().is_some_and(|holder| holder.value == b.value));

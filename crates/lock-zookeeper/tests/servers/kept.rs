@@ -259,6 +259,7 @@ async fn whoever_comes_first_ends_what_is_kept() {
     assert_eq!(lock.keep(&claim, SHORT).await.unwrap(), Kept::Kept);
     lock.close().await.unwrap();
     leaving.abort();
+    let _ = leaving.await;
     assert_eq!(first.unlock(&left).await.unwrap(), Unlocked::NotHeld);
     soon("the grant", waiting).await.unwrap().unwrap();
     assert!(began.elapsed() >= SHORT && store.nodes("x").await.len() == 1);
