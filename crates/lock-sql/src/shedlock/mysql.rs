@@ -128,7 +128,7 @@ const HELD: &str = "{t}_lock AS l WHERE l.name = ? AND l.owner = ? AND l.expires
 
 /// What there is to see of the row `s`, and of our lock `l`.
 const SEEN: &str = "CAST(CONVERT(s.locked_by USING utf8mb4) AS BINARY) AS who, TIMESTAMPDIFF(MICROSECOND, {now}, s.lock_until) AS left_us,
-    TIMESTAMPDIFF(MICROSECOND, s.locked_at, {now}) AS held_us, IF(l.expires_us > {now_us}, l.owner, NULL) AS ours, l.token AS token";
+    TIMESTAMPDIFF(MICROSECOND, s.locked_at, {now}) AS held_us, IF(l.expires_us > {now_us}, l.owner, NULL) AS ours";
 
 impl Statements {
     fn new(options: &ServerOptions, layout: &Layout) -> Self {
@@ -351,7 +351,6 @@ fn seen(row: &MySqlRow) -> Result<Seen> {
         held_us: row.read("held_us")?,
         left_us: row.read("left_us")?,
         ours: text(row.read("ours")?),
-        token: row.read("token")?,
     };
     Ok(columns.into())
 }

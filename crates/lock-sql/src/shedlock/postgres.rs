@@ -164,7 +164,7 @@ const HELD: &str = "SELECT 1 FROM {t}_lock WHERE name = $2 AND owner = $3 AND ex
 /// What there is to see of the row `s`, and of our lock `l`.
 const SEEN: &str = "s.locked_by AS who, (extract(epoch FROM s.lock_until - {now}) * 1000000)::bigint AS left_us,
     (extract(epoch FROM {now} - s.locked_at) * 1000000)::bigint AS held_us,
-    CASE WHEN l.expires_us > {t}_now() THEN l.owner END AS ours, l.token AS token";
+    CASE WHEN l.expires_us > {t}_now() THEN l.owner END AS ours";
 
 impl PostgresTable {
     async fn run(
@@ -260,7 +260,6 @@ fn seen(row: &PgRow) -> Result<Seen> {
         held_us: row.read("held_us")?,
         left_us: row.read("left_us")?,
         ours: row.read("ours")?,
-        token: row.read("token")?,
     };
     Ok(columns.into())
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{Claim, Finding, Holder, ListQuery, LockName, OwnerId, Result, StoreToken};
+use lock_core::{Claim, Finding, Holder, ListQuery, LockName, OwnerId, Result};
 
 use super::layout::Layout;
 use crate::keys::duration;
@@ -70,8 +70,6 @@ pub(super) struct Seen {
     pub(super) row: Option<Row>,
     /// Who has our lock, as our table has it.
     pub(super) ours: Option<OwnerId>,
-    /// That of the last grant of ours.
-    token: i64,
 }
 
 /// The rows of a page.
@@ -82,32 +80,30 @@ pub(super) struct Rows {
     pub(super) more: bool,
 }
 
-/// What is read of a row: who has it, and for how many microseconds it does since and on; who has our lock, and the
-/// last token of ours.
+/// What is read of a row: who has it, and for how many microseconds it does since and on; and who has our lock.
 #[derive(Debug)]
 pub(super) struct Columns {
     pub(super) who: Option<String>,
     pub(super) held_us: Option<i64>,
     pub(super) left_us: Option<i64>,
     pub(super) ours: Option<String>,
-    pub(super) token: Option<i64>,
 }
 
 impl From<Columns> for Seen {
-    fn from(Columns { who, held_us, left_us, ours, token }: Columns) -> Self {
+    fn from(Columns { who, held_us, left_us, ours }: Columns) -> Self {
         let row = who.map(|who| Row {
             by: OwnerId::from_store(&who),
             held_for: duration(held_us.unwrap_or_default()),
             left: duration(left_us.unwrap_or_default()),
         });
-        Self { row, ours: ours.map(|ours| OwnerId::from_store(&ours)), token: token.unwrap_or_default() }
+        Self { row, ours: ours.map(|ours| OwnerId::from_store(&ours)) }
     }
 }
 
 impl Seen {
     /// Nobody has anything.
     pub(super) fn nothing() -> Self {
-        Self { row: None, ours: None, token: 0 }
+        Self { row: None, ours: None }
     }
 
     /// Has one of ours both, also if it is about to keep them?
@@ -116,11 +112,10 @@ impl Seen {
         rows.is_some() && rows == self.ours.as_ref().map(first)
     }
 
-    /// Who has the row, with the last token of ours: a holder of theirs has none.
+    /// Who has the row, without a token: theirs have none, and one of ours that has the row alone has lost its own.
     pub(super) fn holder(&self) -> Option<Holder> {
         let row = self.row.as_ref()?;
-        let token = StoreToken::new(self.token.unsigned_abs()).or_else(|_| StoreToken::new(0)).ok()?;
-        Some(Holder::new(row.by.clone(), token, row.held_for, row.left))
+        Some(Holder::new(row.by.clone(), Holder::NO_TOKEN, row.held_for, row.left))
     }
 }
 
@@ -136,7 +131,7 @@ pub(super) mod tests {
     /// One who has the row, and one who has our lock.
     pub(in crate::shedlock) fn seen(who: Option<&str>, ours: Option<&str>) -> Seen {
         let text = |text: Option<&str>| text.map(str::to_owned);
-        Columns { who: text(who), held_us: Some(1), left_us: Some(2), ours: text(ours), token: Some(7) }.into()
+        Columns { who: text(who), held_us: Some(1), left_us: Some(2), ours: text(ours) }.into()
     }
 
     #[test]
@@ -155,13 +150,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_holder_of_theirs_has_the_last_token_of_ours() {
+    fn a_holder_of_theirs_has_no_token() {
         let holder = seen(Some("worker-7"), None).holder().unwrap();
-        assert_eq!((holder.owner.as_str(), holder.token.get(), holder.kept), ("worker-7", 7, false));
+        assert_eq!((holder.owner.as_str(), holder.token, holder.kept), ("worker-7", Holder::NO_TOKEN, false));
         assert_eq!((holder.held_for, holder.remaining), (duration(1), duration(2)));
         assert!(seen(Some("kept#a"), None).holder().unwrap().kept);
-        let mut odd = seen(Some("worker-7"), None);
-        odd.token = i64::MAX;
-        assert_eq!(odd.holder().unwrap().token.get(), 0);
     }
 }
