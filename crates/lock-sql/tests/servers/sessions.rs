@@ -63,14 +63,15 @@ async fn a_silent_session_ends_with_its_lease() {
     let held = lasting("x", "holder", LEASE);
     let sent = Instant::now();
     one.try_lock(&held).await.unwrap().unwrap();
-    let next = lasting("x", "next", LEASE / 4);
+    // Its lease is shorter than its wait is, and begins with the grant.
+    let next = lasting("x", "next", LEASE / 4 * 3);
+    let asked = other.clock().now();
     let waiting = in_background(&other, &next);
     let grant = granted(waiting).await;
     assert!(sent.elapsed() >= LEASE && sent.elapsed() < LEASE * 2, "after {:?}", sent.elapsed());
-    assert!(grant.valid_until > other.clock().now());
+    assert!(grant.valid_until > asked + LEASE);
     assert_eq!(renewed(&*one, &held).await, Renewal::NotHeld);
     assert_eq!(one.unlock(&held).await.unwrap(), Unlocked::NotHeld);
-    // Its lease is shorter than its wait was.
     assert!(matches!(renewed(&*other, &next).await, Renewal::Held { .. }));
 }
 
