@@ -15,6 +15,9 @@ use crate::peer::{self, Program};
 use crate::recorder::Recorder;
 use crate::resource::Resource;
 
+/// What a job is done for is half of this at most, also where the lease is longer: others wait for all of it.
+const LONGEST_JOB: Duration = Duration::from_secs(2);
+
 /// What a worker does by itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Workload {
@@ -101,7 +104,7 @@ async fn round(
     let is_job = can.keeps && value.is_none() && rng.random_ratio(1, 6);
     let answer = if is_job {
         // Some are done for longer than they take.
-        recorder.once(locks, name, lease, lease.mul_f64(rng.random_range(0.0..0.5))).await
+        recorder.once(locks, name, lease, lease.min(LONGEST_JOB).mul_f64(rng.random_range(0.0..0.5))).await
     } else if rng.random_ratio(1, 5) {
         recorder.try_lock(&mutex, lease).await
     } else {
