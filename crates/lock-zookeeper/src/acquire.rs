@@ -108,7 +108,7 @@ async fn confirmed(session: &Session, claim: &Claim) -> Result<Option<Grant>> {
 ///
 /// # Errors
 /// Nothing was asked about any lock.
-async fn ready(sessions: &Sessions, lease: Duration) -> Result<Arc<Session>> {
+async fn ready(sessions: &Arc<Sessions>, lease: Duration) -> Result<Arc<Session>> {
     let late = Instant::now() + sessions.settings.timeout;
     loop {
         let session = sessions.of(lease).await?;

@@ -179,7 +179,7 @@ async fn tend(due: Arc<Due>, sessions: Weak<Sessions>, clock: Arc<dyn Clock>) {
     }
 }
 
-async fn end(sessions: &Sessions, path: &str) -> Result<Stands> {
+async fn end(sessions: &Arc<Sessions>, path: &str) -> Result<Stands> {
     let session = sessions.any().await?;
     let now = session.servers_now().await.map_err(of_request)?;
     session.end_if_over(path, now).await.map_err(of_request)

@@ -259,7 +259,7 @@ impl ZookeeperOptions {
             Err(error) if error.kind() == ErrorKind::Unavailable => {
                 return Err(open_port(&settings.hosts).await.map_or(error, |host| no_session(&host)));
             }
-            connected => connected?,
+            connected => Arc::new(connected?),
         };
         if !self.chroot.is_empty() {
             // Who looks could not tell a missing one from an empty one. A user who may not list it learns of that later.
@@ -269,7 +269,7 @@ impl ZookeeperOptions {
             }
         }
         let warning = Arc::new(warn_in_background(&settings, sessions.shortest));
-        Ok(ZookeeperLock { settings, sessions: Arc::new(sessions), _warning: warning })
+        Ok(ZookeeperLock { settings, sessions, _warning: warning })
     }
 }
 

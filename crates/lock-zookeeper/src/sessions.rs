@@ -145,11 +145,20 @@ impl Sessions {
     /// # Errors
     /// Nothing was asked about any lock. [`ErrorKind::Invalid`](lock_core::ErrorKind::Invalid) if no session lasts as
     /// long as the lease: less would be renewed in vain, being late from the start.
-    pub(crate) async fn of(&self, lease: Duration) -> Result<Arc<Session>> {
+    pub(crate) async fn of(self: &Arc<Self>, lease: Duration) -> Result<Arc<Session>> {
         let asked = rounded(lease).clamp(self.shortest, LONGEST.max(self.shortest));
         if let Some(session) = self.living(asked) {
             return Ok(session);
         }
+        // A task of its own, since whoever asks may be kept and not polled any more: an observer's stream is, while it
+        // looks. All others would wait for that one.
+        let sessions = Arc::clone(self);
+        let made = tokio::spawn(async move { sessions.make(asked, lease).await }).await;
+        made.unwrap_or_else(|_| Err(error::unreachable(&self.settings.servers)))
+    }
+
+    /// One at a time, so that those who come meanwhile have the same.
+    async fn make(&self, asked: Duration, lease: Duration) -> Result<Arc<Session>> {
         let mut home = self.connecting.lock().await;
         if self.closed.load(Ordering::Relaxed) {
             return Err(Error::closed());
@@ -183,7 +192,7 @@ impl Sessions {
     }
 
     /// A session to look with: the longest lets a busy server take its time.
-    pub(crate) async fn any(&self) -> Result<Arc<Session>> {
+    pub(crate) async fn any(self: &Arc<Self>) -> Result<Arc<Session>> {
         let longest = self
             .state()
             .live

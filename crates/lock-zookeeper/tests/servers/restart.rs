@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Config, Locks, OnceRun, Registry};
+use lock_core::{Config, Locks, Observed, OnceRun, Registry};
 use lock_zookeeper::ZookeeperFactory;
 use test_servers::ZookeeperServers;
 
@@ -58,4 +58,18 @@ async fn servers_are_restarted() {
         let OnceRun::Skipped(skipped) = job.run(async |_| ()).await.unwrap() else { panic!("it ran again") };
         assert!(skipped.done);
     }
+}
+
+/// The server is away for longer than a session lasts: who observes is told of that, and sees again what is there when the
+/// server is back.
+#[tokio::test]
+async fn who_observes_sees_again() {
+    let mut servers = ZookeeperServers::start();
+    let mut observer = connect(&servers.url()).await.observe("x").unwrap();
+    let mut next = async || tokio::time::timeout(BOUND, observer.next()).await.unwrap().unwrap();
+    assert!(matches!(next().await, Observed::Free));
+    servers.kill(0);
+    assert!(matches!(next().await, Observed::Blind(_)));
+    servers.restart(0);
+    assert!(matches!(next().await, Observed::Free));
 }
