@@ -25,10 +25,10 @@ pub(crate) async fn elect(args: &ElectArgs, locks: &Locks) -> Result<u8, Failure
     if let Some(lease) = args.job.lease {
         election = election.lease(lease);
     }
-    let (mut waits, mut is_cut) = (false, false);
+    let (mut is_said, mut is_cut) = (false, false);
     loop {
         let campaign = election.campaign(args.value.clone());
-        let telling = narrate_once(name, locks, &mut waits);
+        let telling = narrate_once(name, locks, &mut is_said);
         let leadership = match interruptible(&mut signals, campaign, telling).await? {
             Ok(leadership) => leadership,
             Err(error) if is_of_no_use(&error) => return Err(Failure::config(&error)),
@@ -39,7 +39,7 @@ pub(crate) async fn elect(args: &ElectArgs, locks: &Locks) -> Result<u8, Failure
             }
         };
         tracing::info!(name, token = %leadership.fencing_token(), "leads");
-        waits = false;
+        is_said = false;
         if let Some(cut) = args.job.cut(leadership.remaining()).filter(|_| !is_cut) {
             say(cut);
             is_cut = true;

@@ -140,14 +140,27 @@ pub(super) async fn supervise(job: &Job, lease: &Lease, signals: &mut Signals, s
             Some(Why::Lost { at }) => Outcome::Lost { at },
             _ if is_lost => Outcome::Lost { at: SystemClock.now() },
             _ => {
-                say("the command's guardian was killed, and the command ended with it");
-                let signal = status.signal().unwrap_or(Signal::SIGKILL as i32) as u8;
-                Outcome::Killed { code: SIGNAL + signal }
+                let code = SIGNAL + status.signal().unwrap_or(Signal::SIGKILL as i32) as u8;
+                if leash.had_begun() {
+                    say("the command's guardian was killed, and the command ended with it");
+                    Outcome::Killed { code }
+                } else {
+                    say("a signal came before the command was started, so it was not started");
+                    Outcome::NotBegun { code }
+                }
             }
         });
     };
     let code = code as u8;
-    Ok(if leash.had_begun() { Outcome::Ended { code, asked_to } } else { Outcome::NotBegun { code } })
+    if leash.had_begun() {
+        return Ok(Outcome::Ended { code, asked_to });
+    }
+    Ok(match ending {
+        // The guardian was told to end the command before it started it: its code is none of the command's.
+        Some(Why::Asked(signal)) => Outcome::Stopped(signal),
+        Some(Why::Lost { at }) => Outcome::Lost { at },
+        None => Outcome::NotBegun { code },
+    })
 }
 
 fn start(

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 use std::fs;
+use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -112,6 +113,15 @@ pub(crate) struct Running(Option<Child>);
 impl Running {
     pub(crate) fn start(command: &mut Command) -> Self {
         Self(Some(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()))
+    }
+
+    /// What it says goes to this file.
+    pub(crate) fn start_telling(command: &mut Command, told: File) -> Self {
+        Self(Some(command.stdout(Stdio::null()).stderr(told).spawn().unwrap()))
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child().try_wait().unwrap().is_some()
     }
 
     pub(crate) fn pid(&self) -> Pid {

@@ -270,3 +270,25 @@ fn a_run_shows_a_value_that_steers_no_terminal() {
     assert_eq!(place.inspect("x")["holder"]["value"], Value::Null);
     drop(plain);
 }
+
+/// Stopped between the grant and the start of its command, a candidate finds its lease over, and campaigns again.
+#[test]
+fn a_lease_that_is_over_before_the_command_begins_is_a_loss() {
+    let place = Place::made();
+    for round in 1..=6 {
+        let told = format!("told-{round}");
+        let file = File::create(place.path(&told)).unwrap();
+        let args = ["-vv", "elect", "x", "--value", "v", "--lease", "1s", "--", "sh", "-c", "echo >>led; sleep 1000"];
+        let mut candidate = Running::start_telling(&mut place.oarlock(&args), file);
+        wait_for("the grant", || place.read(&told).contains("leads name=").then_some(()));
+        candidate.signal(Signal::SIGSTOP);
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        candidate.signal(Signal::SIGCONT);
+        // Either the command had begun, and was ended; or it had not. Then it is to begin in another term.
+        let terms = || place.read(&told).matches("leads name=").count();
+        wait_for("another term", || (terms() > 1 || candidate.has_ended()).then_some(()));
+        assert!(!candidate.has_ended(), "{}", place.read(&told));
+        candidate.signal(Signal::SIGTERM);
+        assert_eq!(candidate.code(), 143, "{}", place.read(&told));
+    }
+}
