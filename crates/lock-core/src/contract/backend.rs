@@ -133,7 +133,8 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>>;
 
     /// Every claim that is made after this has answered gets a token above `above`, if it is granted. A store that counts
-    /// for many names at once may raise the tokens of all of them. What stands already above it stays.
+    /// for many names at once may raise the tokens of all of them. What stands already above it stays. A holder keeps
+    /// the token of its grant; a store with one number for each name may show it with the raised one until its hold ends.
     ///
     /// It may be repeated after a lost reply.
     ///
