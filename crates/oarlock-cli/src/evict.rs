@@ -49,9 +49,10 @@ pub(crate) fn held(name: &str, holder: &Holder) -> String {
     format!("{name:?} is {}", state(holder))
 }
 
-/// When an eviction is heard of.
-pub(crate) fn told(locks: &Locks) -> &'static str {
+/// What comes after an eviction.
+pub(crate) fn told(holder: &Holder, locks: &Locks) -> &'static str {
     match locks.capabilities().prompt_loss {
+        _ if holder.kept => "it went on without its owner; now the lock can be taken again",
         true => "its holder learns of that at once, if the store can reach it",
         false => "its holder learns of that at its next renewal, within a third of its lease",
     }
@@ -69,11 +70,8 @@ fn answer(args: &EvictArgs, evicted: Option<&Holder>, locks: &Locks) -> Result<u
         print_json(&Answer { name: &args.name, evicted: evicted.is_some(), holder: evicted.map(HolderView::of) })?;
     } else if let Some(holder) = evicted {
         print(&format!("ended the hold of {}\n", clean(&holder.owner.to_string())))?;
-        if holder.kept {
-            say("it went on without its owner; now it can be taken again");
-        } else {
-            say(format!("{}; another may have the lock before", told(locks)));
-        }
+        let overlap = if holder.kept { "" } else { "; another may have the lock before" };
+        say(format!("{}{overlap}", told(holder, locks)));
     } else {
         say(format!("{:?} is not held", args.name));
     }

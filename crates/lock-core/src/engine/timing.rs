@@ -19,6 +19,9 @@ pub(super) const SILENCE: Duration = Duration::from_millis(500);
 /// How often a lock is looked at that somebody observes.
 pub(super) const OBSERVE: Duration = Duration::from_millis(500);
 
+/// The same where the holder's token was not there yet.
+pub(super) const OBSERVE_AGAIN: Duration = Duration::from_millis(50);
+
 /// The same where the store tells of changes: one that it did not tell of is seen by then.
 pub(super) const OBSERVE_TOLD: Duration = Duration::from_secs(5);
 

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::common::{claim, holder, in_background, in_line, raw, soon, until};
-use lock_core::{DistributedLock, LockName, StoreToken, Unlocked};
+use crate::common::{LONG, claim, holder, in_background, in_line, raw, soon, until};
+use lock_core::{Claim, DistributedLock, LockName, Locks, Observed, OwnerId, StoreToken, Unlocked};
 use lock_redis::RedisLock;
 use test_servers::{Proxy, RedisServer};
 
 /// Rounds of a client that is busy: the first of them is by a script, most others are not.
 const ROUNDS: usize = 50;
+
+/// An owner as the core draws them.
+const OURS: &str = "api@host:7#00000000-0000-0000-0000-000000000000";
 
 async fn connect(server: &RedisServer) -> Arc<RedisLock> {
     Arc::new(RedisLock::connect(&server.url(), "oarlock").await.unwrap())
@@ -150,5 +153,23 @@ async fn a_flight_whose_answer_was_lost_is_found() {
         proxy.forward();
         soon("the grant", asked).await.unwrap().unwrap();
         assert_eq!(lock.unlock(&ours).await.unwrap(), Unlocked::Released);
+    }
+}
+
+/// The token is written down a moment after the grant: who observes waits for it, and sees the holder once.
+#[tokio::test]
+async fn who_observes_sees_each_holder_once_with_its_token() {
+    let server = RedisServer::start();
+    let (holding, watching) = (connect(&server).await, Locks::new(connect(&server).await));
+    turn(&holding, "warm", "first").await;
+    let mut observer = watching.observe("x").unwrap();
+    let held = Claim::new(LockName::new("x").unwrap(), OwnerId::from_store(OURS), LONG);
+    assert!(matches!(soon("a look", observer.next()).await.unwrap(), Observed::Free));
+    for _ in 0..3 {
+        let grant = holding.try_lock(&held).await.unwrap().unwrap();
+        let Observed::Held(seen) = soon("the holder", observer.next()).await.unwrap() else { panic!("not held") };
+        assert_eq!(seen.token, grant.token);
+        assert_eq!(holding.unlock(&held).await.unwrap(), Unlocked::Released);
+        assert!(matches!(soon("its end", observer.next()).await.unwrap(), Observed::Free));
     }
 }

@@ -57,7 +57,7 @@ fn code(name: &str, outcome: &Outcome, released: oarlock::Result<()>) -> Result<
     match released {
         Ok(()) => Ok(code),
         Err(error) if error.kind() == ErrorKind::Lost => {
-            let message = format!("{name:?} was not held any more when the command ended (with exit code {code})");
+            let message = format!("{name:?} was lost before the command ended by itself, with the exit code {code}");
             Err(Failure::new(LOST, message))
         }
         Err(error) => {

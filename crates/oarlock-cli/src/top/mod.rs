@@ -110,7 +110,7 @@ fn act(key: KeyEvent, view: &mut View) -> Act {
 async fn evict(view: &mut View, locks: &Locks) {
     let Some((name, holder)) = view.forget_question() else { return };
     let told = match evict::end(&name, &holder, locks).await {
-        Ok(Some(_)) => format!("ended the hold on {name:?}; {}", evict::told(locks)),
+        Ok(Some(ended)) => format!("ended the hold on {name:?}; {}", evict::told(&ended, locks)),
         Ok(None) => format!("{name:?} is not held any more"),
         Err(failure) => failure.message.unwrap_or_default(),
     };
