@@ -45,7 +45,10 @@ mod contract;
 mod engine;
 pub mod memory;
 
-pub use api::{Election, Leadership, Locks, LocksBuilder, Mutex, Once, OnceGuard, OnceRun, ShutdownReport, Skipped};
+pub use api::{
+    All, AllGuard, Election, Leadership, Leases, Locks, LocksBuilder, Mutex, Once, OnceGuard, OnceRun, ShutdownReport,
+    Skipped,
+};
 pub use authors::{
     Background, Failures, InLine, News, TlsFiles, TokenBase, Waiters, Waiting, Watched, read_file, warn_of,
 };

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::{Election, Mutex, Once};
+use crate::api::{All, Election, Mutex, Once};
 use crate::contract::claim::Identity;
 use crate::contract::options::{LockOptions, setters};
 use crate::contract::{
@@ -50,6 +50,28 @@ impl Locks {
         N::Error: Into<Error>,
     {
         Mutex::new(Arc::clone(&self.core), name.try_into().map_err(Into::into), self.options)
+    }
+
+    /// A handle for several locks that are taken together, all or none, with these locks' defaults. Whoever names the same
+    /// locks in another order never waits for this in a circle. No I/O; what is wrong is reported when they are acquired.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// # let locks = lock_core::Locks::new(std::sync::Arc::new(lock_core::memory::MemoryLock::new()));
+    /// let guard = locks.all(["accounts/7", "accounts/3"]).lock().await?;
+    /// for lease in guard.iter() {
+    ///     println!("{}: {}", lease.name(), lease.fencing_token());
+    /// }
+    /// guard.unlock().await
+    /// # }
+    /// ```
+    pub fn all<N>(&self, names: impl IntoIterator<Item = N>) -> All
+    where
+        N: TryInto<LockName>,
+        N::Error: Into<Error>,
+    {
+        let names = names.into_iter().map(|name| name.try_into().map_err(Into::into)).collect();
+        All::new(Arc::clone(&self.core), names, self.options)
     }
 
     /// A job of this name, which one of all who think that it is time runs. No I/O; what is wrong is reported when it is run.

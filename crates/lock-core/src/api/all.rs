@@ -1,0 +1,279 @@
+//! Several locks at once: all of them or none.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{join_all, select_all};
+
+use crate::api::Mutex;
+use crate::contract::options::{LockOptions, setters};
+use crate::contract::{Error, ErrorKind, Instant, LockName, Result};
+use crate::engine::core::Core;
+use crate::engine::{Lease, LockGuard};
+
+/// A handle for several locks that are taken together: their names and the options of their acquisitions. Making and
+/// cloning it costs no I/O, and holds nothing.
+///
+/// The locks are taken one after the other in the order of their names, whatever the order in which they are given, so
+/// that those who want the same locks never wait for each other in a circle. Who waits for one of them holds those
+/// before it. So name together only what is needed together, and keep sections short.
+///
+/// Whoever takes single locks besides, one while it holds another, is not part of that order, and can wait in a circle
+/// with this.
+#[derive(Clone)]
+pub struct All {
+    core: Arc<Core>,
+    names: std::result::Result<Vec<LockName>, String>,
+    options: LockOptions,
+}
+
+impl All {
+    pub(crate) fn new(core: Arc<Core>, names: Result<Vec<LockName>>, options: LockOptions) -> Self {
+        let names = names.map_err(|error| error.message().to_owned()).and_then(|mut names| {
+            names.sort_unstable();
+            names.dedup();
+            if names.is_empty() { Err("no lock is named: `all` needs at least one".to_owned()) } else { Ok(names) }
+        });
+        Self { core, names, options }
+    }
+
+    setters!();
+
+    /// Waits until all locks are granted, or until [`All::wait`] is over, which bounds all of it. If a lock is lost while
+    /// another is waited for, the rest is given back, and it begins anew with what is left of the wait.
+    ///
+    /// # Errors
+    /// As [`Mutex::lock`]. Then none of them is held, or the release goes on in the background.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any point: what was granted is given back in the background.
+    ///
+    /// # If the reply is lost
+    /// As [`Mutex::lock`].
+    pub async fn lock(&self) -> Result<AllGuard> {
+        let names = self.names("lock")?;
+        let deadline = self.options.wait.map(|wait| self.core.clock.now() + wait);
+        loop {
+            if let Some(guard) = self.take(names, deadline).await? {
+                return Ok(guard);
+            }
+        }
+    }
+
+    /// Takes all locks now or none: `None` means that one of them is held by another, or waited for where the store is
+    /// fair. The others are given back by then.
+    ///
+    /// # Errors
+    /// As [`Mutex::try_lock`]. Then none of them is held, or the release goes on in the background.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any point: what was granted is given back in the background.
+    ///
+    /// # If the reply is lost
+    /// As [`Mutex::try_lock`].
+    pub async fn try_lock(&self) -> Result<Option<AllGuard>> {
+        let names = self.names("try_lock")?;
+        let deadline = self.options.wait.map(|wait| self.core.clock.now() + wait);
+        let mut held = Vec::with_capacity(names.len());
+        for name in names {
+            match self.mutex(name, deadline).try_lock().await? {
+                Some(guard) => held.push(guard),
+                None => {
+                    join_all(held.into_iter().map(LockGuard::unlock)).await;
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(AllGuard::new(held)))
+    }
+
+    /// Runs `section` with all locks held, and drops it as soon as one is lost. It gets a view of the holds, with a fencing
+    /// token for each.
+    ///
+    /// # Errors
+    /// As [`Mutex::run`].
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the section and releases the locks in the background.
+    ///
+    /// # If the reply is lost
+    /// As [`Mutex::run`].
+    pub async fn run<T>(&self, section: impl AsyncFnOnce(Leases) -> T) -> Result<T> {
+        let guard = self.lock().await?;
+        let output = guard.run(section(guard.leases())).await?;
+        match guard.unlock().await {
+            Err(error) if error.kind() == ErrorKind::Lost => Err(error),
+            // The section was covered to its end; the release goes on in the background.
+            Ok(()) | Err(_) => Ok(output),
+        }
+    }
+
+    fn names(&self, verb: &'static str) -> Result<&[LockName]> {
+        let wrong = |wrong: &String| self.core.context(Error::new(ErrorKind::Invalid, wrong.as_str()), verb, None);
+        self.names.as_deref().map_err(wrong)
+    }
+
+    /// One of the locks, with what is left of the wait.
+    fn mutex(&self, name: &LockName, deadline: Option<Instant>) -> Mutex {
+        let mut options = self.options;
+        options.wait = deadline.map(|deadline| deadline.saturating_duration_since(self.core.clock.now()));
+        Mutex::new(Arc::clone(&self.core), Ok(name.clone()), options)
+    }
+
+    /// One after the other; `None` if one was lost meanwhile.
+    async fn take(&self, names: &[LockName], deadline: Option<Instant>) -> Result<Option<AllGuard>> {
+        let mut held = AllGuard::new(Vec::with_capacity(names.len()));
+        for name in names {
+            let mutex = self.mutex(name, deadline);
+            let guard = tokio::select! {
+                biased;
+                guard = mutex.lock() => guard?,
+                () = held.lost() => return Ok(None),
+            };
+            held.push(guard);
+        }
+        Ok(held.is_held().then_some(held))
+    }
+}
+
+impl fmt::Debug for All {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("All").field("names", &self.names).field("options", &self.options).finish()
+    }
+}
+
+/// Several locks that are held together. What can be asked about them is on [`Leases`], to which this derefs. Dropped,
+/// it gives all back in the background.
+#[must_use = "the locks are released when their guard is dropped"]
+pub struct AllGuard {
+    guards: Vec<LockGuard>,
+    leases: Leases,
+}
+
+impl AllGuard {
+    fn new(guards: Vec<LockGuard>) -> Self {
+        let leases = Leases(guards.iter().map(|guard| guard.lease()).collect());
+        Self { guards, leases }
+    }
+
+    fn push(&mut self, guard: LockGuard) {
+        self.leases.0.push(guard.lease());
+        self.guards.push(guard);
+    }
+
+    /// A view of the holds that other tasks can have.
+    pub fn leases(&self) -> Leases {
+        self.leases.clone()
+    }
+
+    /// Runs `section` as long as all locks are held, and drops it as soon as one is lost.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] if one was not held to the section's end. What the section did before may stand, and may have
+    /// overlapped with another holder unless the resource checks the fencing token.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the section; the locks stay held by the guard.
+    pub async fn run<F: Future>(&self, section: F) -> Result<F::Output> {
+        self.check()?;
+        tokio::select! {
+            biased;
+            () = self.lost() => {}
+            output = section => {
+                self.check()?;
+                return Ok(output);
+            }
+        }
+        Err(self.check().err().unwrap_or_else(|| Error::new(ErrorKind::Lost, "one of the locks was lost")))
+    }
+
+    /// Releases all locks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] if one of them was not held until now; else the first error of the store. A release that failed is
+    /// repeated in the background.
+    ///
+    /// # Cancel safety
+    /// Dropped at any point, the releases are finished in the background.
+    ///
+    /// # If the reply is lost
+    /// As [`LockGuard::unlock`].
+    pub async fn unlock(self) -> Result<()> {
+        let released = join_all(self.guards.into_iter().map(LockGuard::unlock)).await;
+        let mut errors: Vec<_> = released.into_iter().filter_map(Result::err).collect();
+        let worst = errors.iter().position(|error| error.kind() == ErrorKind::Lost).unwrap_or(0);
+        if errors.is_empty() { Ok(()) } else { Err(errors.swap_remove(worst)) }
+    }
+}
+
+impl Deref for AllGuard {
+    type Target = Leases;
+
+    fn deref(&self) -> &Leases {
+        &self.leases
+    }
+}
+
+impl fmt::Debug for AllGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AllGuard").field(&self.leases).finish()
+    }
+}
+
+/// A view of several holds: cheap to hand to other tasks. It does not keep the locks; the [`AllGuard`] does.
+#[derive(Clone, Debug)]
+pub struct Leases(Vec<Lease>);
+
+impl Leases {
+    /// Are all locks held at this moment, by the clock?
+    pub fn is_held(&self) -> bool {
+        self.0.iter().all(Lease::is_held)
+    }
+
+    /// The same as an error, for sections that check it between their steps.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`], saying which and why.
+    pub fn check(&self) -> Result<()> {
+        let told = |lease: &Lease| Err(Error::new(ErrorKind::Lost, format!("{:?}: {}", lease.name(), lease.loss())));
+        self.0.iter().find(|lease| !lease.is_held()).map_or(Ok(()), told)
+    }
+
+    /// How long all locks are held from now on, if no renewal comes.
+    pub fn remaining(&self) -> Duration {
+        self.0.iter().map(Lease::remaining).min().unwrap_or_default()
+    }
+
+    /// The hold on the lock of this name, with its fencing token; `None` if it is none of these.
+    pub fn get(&self, name: &str) -> Option<&Lease> {
+        self.0.iter().find(|lease| lease.name().as_str() == name)
+    }
+
+    /// The holds, in the order of the locks' names.
+    pub fn iter(&self) -> std::slice::Iter<'_, Lease> {
+        self.0.iter()
+    }
+
+    /// Ends when one of the locks is not held any more: at a loss, before the store can grant it to another, or at its
+    /// release.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again at any time.
+    pub async fn lost(&self) {
+        if self.0.is_empty() {
+            return std::future::pending().await;
+        }
+        select_all(self.0.iter().map(|lease| Box::pin(lease.lost()))).await;
+    }
+}
+
+impl<'a> IntoIterator for &'a Leases {
+    type Item = &'a Lease;
+    type IntoIter = std::slice::Iter<'a, Lease>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
