@@ -18,8 +18,9 @@ const ENVIRONMENT: &[(&str, &str)] = &[
          variable before the config file.",
     ),
     (
-        "OARLOCK_NAME, OARLOCK_TOKEN",
-        "Set by oarlock run and oarlock elect for their command: the lock's name and the fencing token.",
+        "OARLOCK_NAME, OARLOCK_TOKEN, OARLOCK_TOKENS",
+        "Set by oarlock run and oarlock elect for their command: the lock's name and the fencing token, and the tokens of \
+         all locks as JSON.",
     ),
     ("NO_COLOR", "If set, what --verbose prints has no colours."),
 ];

@@ -43,9 +43,11 @@ macro_rules! options {
     )+};
 }
 
+mod all;
 mod election;
 mod once;
 
+pub use all::{All, AllGuard};
 pub use election::{Election, Leadership, Observer};
 pub use once::{Once, OnceGuard};
 
@@ -142,6 +144,15 @@ impl Locks {
         N::Error: Into<Error>,
     {
         Mutex { mutex: self.0.locks.mutex(name), inner: Arc::clone(&self.0) }
+    }
+
+    /// Several locks that are taken together, all or none; see [`Locks::all`](crate::Locks::all).
+    pub fn all<N>(&self, names: impl IntoIterator<Item = N>) -> All
+    where
+        N: TryInto<LockName>,
+        N::Error: Into<Error>,
+    {
+        All::new(self.0.locks.all(names), &self.0)
     }
 
     /// A job of this name, which one of all who think that it is time runs; see [`Locks::once`](crate::Locks::once).

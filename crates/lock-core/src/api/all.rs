@@ -208,6 +208,13 @@ impl AllGuard {
     }
 }
 
+impl From<LockGuard> for AllGuard {
+    /// One lock alone.
+    fn from(guard: LockGuard) -> Self {
+        Self::new(vec![guard])
+    }
+}
+
 impl Deref for AllGuard {
     type Target = Leases;
 
@@ -237,7 +244,8 @@ impl Leases {
     /// # Errors
     /// [`ErrorKind::Lost`], saying which and why.
     pub fn check(&self) -> Result<()> {
-        let told = |lease: &Lease| Err(Error::new(ErrorKind::Lost, format!("{:?}: {}", lease.name(), lease.loss())));
+        let told =
+            |lease: &Lease| Err(Error::new(ErrorKind::Lost, format!("{:?}: {}", lease.name().as_str(), lease.loss())));
         self.0.iter().find(|lease| !lease.is_held()).map_or(Ok(()), told)
     }
 
@@ -256,6 +264,20 @@ impl Leases {
         self.0.iter()
     }
 
+    /// Ends at the next news of one of the holds, from this call on: see [`Lease::changed`].
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub fn changed(&self) -> impl Future<Output = ()> + Send + '_ {
+        let news: Vec<_> = self.0.iter().map(|lease| Box::pin(lease.changed())).collect();
+        async {
+            if news.is_empty() {
+                return std::future::pending().await;
+            }
+            select_all(news).await;
+        }
+    }
+
     /// Ends when one of the locks is not held any more: at a loss, before the store can grant it to another, or at its
     /// release.
     ///
@@ -266,6 +288,13 @@ impl Leases {
             return std::future::pending().await;
         }
         select_all(self.0.iter().map(|lease| Box::pin(lease.lost()))).await;
+    }
+}
+
+impl From<Lease> for Leases {
+    /// One hold alone.
+    fn from(lease: Lease) -> Self {
+        Self(vec![lease])
     }
 }
 

@@ -22,6 +22,10 @@ oarlock is stopped, or suspended from the terminal, for longer than the lease, t
 the next holder: where that must not be, use --grace 0 or check the fencing token. What the command leaves running in \
 the background when it ends is not waited for.
 
+With --also, the command runs only while all these locks are held. They are taken in the order of their names, so that \
+those who need the same ones never wait for each other in a circle; --wait is for all together. $OARLOCK_TOKENS has \
+the token of each as JSON.
+
 With --once, one of several hosts runs the command, and the others skip it, also if their clocks differ and they come \
 when it has ended long ago: the lock stays taken for as long as the command counts as done. Nobody waits, and one that \
 skips says on stderr who runs it, or has run it. A command that fails (a code other than 0, or oarlock got INT or TERM) \
@@ -112,6 +116,9 @@ pub(crate) struct RunArgs {
     /// Show this text with the lock, to everybody who looks
     #[arg(long, value_name = "TEXT", value_parser = Value)]
     pub(crate) value: Option<LockValue>,
+    /// Hold this lock too, for as long as the command runs: all of them or none. May be given more than once
+    #[arg(long, value_name = "NAME")]
+    pub(crate) also: Vec<String>,
     #[command(flatten)]
     pub(crate) once: OnceArgs,
 }
@@ -145,6 +152,11 @@ pub(crate) struct OnceArgs {
 const LEAST_TO_CONNECT: Duration = Duration::from_secs(1);
 
 impl RunArgs {
+    /// The locks that the command needs.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        std::iter::once(&self.job.name).chain(&self.also).map(String::as_str).collect()
+    }
+
     /// How long connecting may take; `None` is without a bound of ours.
     pub(crate) fn connects_within(&self) -> Option<Duration> {
         let wait = if self.try_lock { Some(Duration::ZERO) } else { self.wait };
@@ -163,10 +175,17 @@ impl RunArgs {
             (self.try_lock, "--try", "that is what --once does; leave it out"),
             (self.conflict_exit_code.is_some(), "--conflict-exit-code (-E)", "use --skipped CODE instead"),
             (self.value.is_some(), "--value", "a job that runs once shows none; leave it out"),
+            (!self.also.is_empty(), "--also", "a job that runs once has one lock; leave it out"),
         ] {
             if self.once.once && is_there {
                 return Err(Failure::new(USAGE, format!("--once cannot be used with {option}: {remedy}")));
             }
+        }
+        if self.value.is_some() && !self.also.is_empty() {
+            return Err(Failure::new(
+                USAGE,
+                "--value cannot be used with --also: it is shown with one lock; leave one out",
+            ));
         }
         if self.once.once && self.once.slot.is_none() && self.once.at_least.is_none() {
             let message = "for how long does it count as done? With --once goes --slot SLOT, which says for what time the \

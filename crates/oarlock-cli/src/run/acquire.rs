@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressFinish};
-use oarlock::{LockGuard, LockName, Locks};
+use oarlock::{AllGuard, LockName, Locks};
 use tokio::time::Instant;
 
 use super::signals::{self, Signals};
@@ -28,26 +28,19 @@ pub(super) async fn acquire(
     locks: &Locks,
     signals: &mut Signals,
     started: Instant,
-) -> Result<LockGuard, Failure> {
-    let name = &args.job.name;
+) -> Result<AllGuard, Failure> {
+    let names = args.names();
     // What is wrong later than this is no name, but a lease or a wait.
-    LockName::new(name)?;
-    let mut mutex = locks.mutex(name.as_str());
-    if let Some(lease) = args.job.lease {
-        mutex = mutex.lease(lease);
+    for name in &names {
+        LockName::new(name)?;
     }
-    if let Some(wait) = args.wait {
-        let spent = started.elapsed();
-        mutex = mutex.wait(if spent > PATIENCE { wait.saturating_sub(spent) } else { wait });
-    }
-    if let Some(value) = &args.value {
-        mutex = mutex.value(value.clone());
-    }
-    let attempt = async { if args.try_lock { mutex.try_lock().await } else { mutex.lock().await.map(Some) } };
-    let result = uninterrupted(name, locks, signals, attempt).await?;
+    let spent = started.elapsed();
+    let wait = args.wait.map(|wait| if spent > PATIENCE { wait.saturating_sub(spent) } else { wait });
+    let attempt = attempt(args, &names, locks, wait);
+    let result = uninterrupted(&names, locks, signals, attempt).await?;
     match result {
         Ok(Some(guard)) => Ok(guard),
-        Ok(None) => Err(Failure::new(args.conflict(), busy(name, locks).await)),
+        Ok(None) => Err(Failure::new(args.conflict(), busy(&names, locks).await)),
         Err(error) => {
             let failure = Failure::config(&error);
             Err(if failure.code == CONFLICT { Failure { code: args.conflict(), ..failure } } else { failure })
@@ -55,17 +48,47 @@ pub(super) async fn acquire(
     }
 }
 
+async fn attempt(
+    args: &RunArgs,
+    names: &[&str],
+    locks: &Locks,
+    wait: Option<Duration>,
+) -> oarlock::Result<Option<AllGuard>> {
+    if !args.also.is_empty() {
+        let mut all = locks.all(names.iter().copied());
+        if let Some(lease) = args.job.lease {
+            all = all.lease(lease);
+        }
+        if wait.is_some() {
+            all = all.wait(wait);
+        }
+        return if args.try_lock { all.try_lock().await } else { all.lock().await.map(Some) };
+    }
+    let mut mutex = locks.mutex(args.job.name.as_str());
+    if let Some(lease) = args.job.lease {
+        mutex = mutex.lease(lease);
+    }
+    if wait.is_some() {
+        mutex = mutex.wait(wait);
+    }
+    if let Some(value) = &args.value {
+        mutex = mutex.value(value.clone());
+    }
+    let guard = if args.try_lock { mutex.try_lock().await? } else { Some(mutex.lock().await?) };
+    Ok(guard.map(AllGuard::from))
+}
+
 /// Waits for what may be long, and tells on a terminal who is in the way.
 ///
 /// # Errors
 /// With the code for the signal that interrupted it; then it was dropped.
 pub(super) async fn uninterrupted<T>(
-    name: &str,
+    names: &[&str],
     locks: &Locks,
     signals: &mut Signals,
     attempt: impl Future<Output = T>,
 ) -> Result<T, Failure> {
-    interruptible(signals, attempt, narrate(name, locks)).await
+    interruptible(signals, attempt, narrate(names, locks)).await
 }
 
 /// Waits for this before there is anything to tell.
@@ -104,18 +127,21 @@ async fn interruption(signals: &mut Signals) -> Signal {
     }
 }
 
-/// Who holds the lock, in a sentence.
-async fn busy(name: &str, locks: &Locks) -> String {
-    match locks.inspect(name).await.ok().and_then(|status| status.into_holder()) {
-        Some(holder) => format!("{name:?} is {}", state(&holder)),
-        None => format!("{name:?} was not free"),
+/// Who holds the lock, or one of them, in a sentence.
+async fn busy(names: &[&str], locks: &Locks) -> String {
+    for name in names {
+        if let Some(holder) = locks.inspect(name).await.ok().and_then(|status| status.into_holder()) {
+            return format!("{name:?} is {}", state(&holder));
+        }
     }
+    let names: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
+    format!("{} was not free", names.join(" or "))
 }
 
 /// Says once who leads, where [`narrate`] draws nothing. That may be when an earlier attempt did so.
 pub(super) async fn narrate_once(name: &str, locks: &Locks, is_said: &mut bool) -> Infallible {
     if io::stderr().is_terminal() || *is_said {
-        return narrate(name, locks).await;
+        return narrate(&[name], locks).await;
     }
     tokio::time::sleep(PATIENCE).await;
     loop {
@@ -131,7 +157,7 @@ pub(super) async fn narrate_once(name: &str, locks: &Locks, is_said: &mut bool) 
 }
 
 /// On a terminal, shows who holds the lock and for how long, until it is dropped.
-async fn narrate(name: &str, locks: &Locks) -> Infallible {
+async fn narrate(names: &[&str], locks: &Locks) -> Infallible {
     if !io::stderr().is_terminal() {
         return std::future::pending().await;
     }
@@ -139,7 +165,7 @@ async fn narrate(name: &str, locks: &Locks) -> Infallible {
     let spinner = ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear);
     spinner.enable_steady_tick(TURN_EVERY);
     loop {
-        spinner.set_message(format!("waiting: {}", clean(&busy(name, locks).await)));
+        spinner.set_message(format!("waiting: {}", clean(&busy(names, locks).await)));
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }

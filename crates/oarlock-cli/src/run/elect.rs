@@ -34,7 +34,7 @@ pub(crate) async fn elect(args: &ElectArgs, locks: &Locks) -> Result<u8, Failure
             Err(error) if is_of_no_use(&error) => return Err(Failure::config(&error)),
             Err(error) => {
                 say(format!("{}; the campaign goes on", told(&error)));
-                uninterrupted(name, locks, &mut signals, sleep(PAUSE)).await?;
+                uninterrupted(&[name], locks, &mut signals, sleep(PAUSE)).await?;
                 continue;
             }
         };
@@ -44,7 +44,7 @@ pub(crate) async fn elect(args: &ElectArgs, locks: &Locks) -> Result<u8, Failure
             say(cut);
             is_cut = true;
         }
-        let outcome = supervise(&args.job, &leadership.lease(), &mut signals, Stop::IsOurs).await;
+        let outcome = supervise(&args.job, &leadership.lease().into(), &mut signals, Stop::IsOurs).await;
         // Awaited also when the command could not be started, so that the next one leads.
         let resigned = leadership.resign().await;
         let outcome = outcome?;
@@ -57,7 +57,7 @@ pub(crate) async fn elect(args: &ElectArgs, locks: &Locks) -> Result<u8, Failure
                 continue;
             }
         }
-        return super::code(name, &outcome, resigned);
+        return super::code(&format!("{name:?}"), &outcome, resigned);
     }
 }
 

@@ -39,30 +39,32 @@ pub(crate) async fn run(args: &RunArgs, locks: &Locks, started: Instant) -> Resu
         return once(args, locks, &mut signals).await;
     }
     let guard = acquire(args, locks, &mut signals, started).await?;
-    let outcome = supervise(&args.job, &guard.lease(), &mut signals, Stop::IsTheCommands).await;
+    let outcome = supervise(&args.job, &guard, &mut signals, Stop::IsTheCommands).await;
     // Awaited also when the command could not be started, so that nothing of the lock is left.
     let unlocked = guard.unlock().await;
-    code(&args.job.name, &outcome?, unlocked)
+    let name = &args.job.name;
+    let what = if args.also.is_empty() { format!("{name:?}") } else { format!("{name:?}, or one of the others,") };
+    code(&what, &outcome?, unlocked)
 }
 
 /// The exit code, by how the command ended and by what came of the lock then.
-fn code(name: &str, outcome: &Outcome, released: oarlock::Result<()>) -> Result<u8, Failure> {
+fn code(what: &str, outcome: &Outcome, released: oarlock::Result<()>) -> Result<u8, Failure> {
     let code = match *outcome {
         Outcome::Ended { code, .. } | Outcome::NotBegun { code } | Outcome::Killed { code } => code,
         Outcome::Stopped(signal) => return Err(Failure::signal(signal)),
         Outcome::Lost { .. } => {
-            return Err(Failure::new(LOST, format!("{name:?} was lost, and the command was ended")));
+            return Err(Failure::new(LOST, format!("{what} was lost, and the command was ended")));
         }
     };
     match released {
         Ok(()) => Ok(code),
         Err(error) if error.kind() == ErrorKind::Lost => {
-            let message = format!("{name:?} was lost before the command ended by itself, with the exit code {code}");
+            let message = format!("{what} was lost before the command ended by itself, with the exit code {code}");
             Err(Failure::new(LOST, message))
         }
         Err(error) => {
             let why = told(&error);
-            say(format!("{name:?} may stay held until its lease is over, since its release is not confirmed: {why}"));
+            say(format!("{what} may stay held until its lease is over, since its release is not confirmed: {why}"));
             Ok(code)
         }
     }

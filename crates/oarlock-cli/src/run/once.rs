@@ -24,7 +24,7 @@ pub(super) async fn once(args: &RunArgs, locks: &Locks, signals: &mut Signals) -
     let once = chosen(args, locks)?;
     // Before its time begins.
     let start = SystemClock.now();
-    let begun = uninterrupted(&name, locks, signals, once.begin()).await?;
+    let begun = uninterrupted(&[&name], locks, signals, once.begin()).await?;
     let guard = match begun.map_err(|error| Failure::config(&error))? {
         Ok(guard) => guard,
         Err(by) => {
@@ -33,7 +33,7 @@ pub(super) async fn once(args: &RunArgs, locks: &Locks, signals: &mut Signals) -
         }
     };
     // Not as a section of the library, which would give the lock back at the loss: that is done when the command has ended.
-    let outcome = supervise(&args.job, &guard.lease(), signals, Stop::IsTheCommands).await;
+    let outcome = supervise(&args.job, &guard.lease().into(), signals, Stop::IsTheCommands).await;
     let (done, left) = (is_done(&outcome, *again_on_failure), guard.remaining());
     let mut ended = if done { guard.done().await } else { guard.again().await };
     if done && ended.as_ref().is_err_and(|error| error.kind() != ErrorKind::Lost) {
@@ -47,7 +47,7 @@ pub(super) async fn once(args: &RunArgs, locks: &Locks, signals: &mut Signals) -
         let message = format!("{name:?} took longer than --at-most {at_most}");
         return Err(Failure::new(LOST, format!("{message}: the command was ended, and is to be run again")));
     }
-    super::code(&name, &outcome, ended)
+    super::code(&format!("{name:?}"), &outcome, ended)
 }
 
 /// The store did not confirm that the job is done. As long as the lease runs, it may come back and be told yet.

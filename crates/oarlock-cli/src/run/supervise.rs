@@ -1,11 +1,12 @@
 //! While the command runs: signals pass, the guardian hears of renewals, and a loss ends the command.
 
+use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg, raise};
 use nix::unistd::Pid;
-use oarlock::{Clock, Instant, Lease, SystemClock};
+use oarlock::{Clock, Instant, Lease, Leases, SystemClock};
 use tokio::process::Child;
 
 use super::leash::{Inherited, Leash};
@@ -58,11 +59,11 @@ pub(super) enum Stop {
 
 impl Stop {
     /// The time between SIGTERM and SIGKILL, and how much of it is taken from the time that the lock is held.
-    fn grace(self, job: &Job, lease: &Lease) -> (Duration, Duration) {
+    fn grace(self, job: &Job, leases: &Leases) -> (Duration, Duration) {
         match self {
             Self::IsTheCommands => (job.grace, Duration::ZERO),
             Self::IsOurs => {
-                let grace = job.grace_within(lease.remaining());
+                let grace = job.grace_within(leases.remaining());
                 (grace, grace)
             }
         }
@@ -77,11 +78,16 @@ enum Why {
 }
 
 /// Runs the command to its end.
-pub(super) async fn supervise(job: &Job, lease: &Lease, signals: &mut Signals, stop: Stop) -> Result<Outcome, Failure> {
+pub(super) async fn supervise(
+    job: &Job,
+    leases: &Leases,
+    signals: &mut Signals,
+    stop: Stop,
+) -> Result<Outcome, Failure> {
     let (mut leash, inherited) = Leash::new()?;
     let job_control = terminal::is_ours();
-    let (grace, early) = stop.grace(job, lease);
-    let mut guardian = start(job, lease, &inherited, grace, job_control)?;
+    let (grace, early) = stop.grace(job, leases);
+    let mut guardian = start(job, leases, &inherited, grace, job_control)?;
     drop(inherited);
     let group = Pid::from_raw(guardian.id().expect("it was not waited for yet") as i32);
     if job_control {
@@ -94,9 +100,9 @@ pub(super) async fn supervise(job: &Job, lease: &Lease, signals: &mut Signals, s
     let status = loop {
         // Listened for before it is asked until when the lock is held, so that no renewal falls in between. That of a store that
         // stalls may come just before the end.
-        let renewed = lease.changed();
+        let renewed = leases.changed();
         if ending.is_none() {
-            leash.hold_until(held_until(lease, early));
+            leash.hold_until(held_until(leases, early));
         }
         let why = tokio::select! {
             status = guardian.wait() => break status?,
@@ -109,9 +115,9 @@ pub(super) async fn supervise(job: &Job, lease: &Lease, signals: &mut Signals, s
                 }
                 Why::Asked(signal)
             }
-            () = lost(lease, early), if ending.is_none() => {
+            () = lost(leases, early), if ending.is_none() => {
                 let at = SystemClock.now();
-                say(format!("{:?}: {}; ending the command", lease.name().as_str(), loss(lease)));
+                say(format!("{}; ending the command", loss(job, leases)));
                 Why::Lost { at }
             }
             () = renewed => continue,
@@ -134,7 +140,7 @@ pub(super) async fn supervise(job: &Job, lease: &Lease, signals: &mut Signals, s
         // The guardian was killed, by itself after it ended the group or by another: nobody else is left to end that.
         let _ = killpg(group, Signal::SIGKILL);
         // It may have known of a loss before us.
-        let is_lost = leash.is_over() || !lease.is_held();
+        let is_lost = leash.is_over() || !leases.is_held();
         return Ok(match ending {
             Some(Why::Asked(signal)) => Outcome::Stopped(signal),
             Some(Why::Lost { at }) => Outcome::Lost { at },
@@ -165,7 +171,7 @@ pub(super) async fn supervise(job: &Job, lease: &Lease, signals: &mut Signals, s
 
 fn start(
     job: &Job,
-    lease: &Lease,
+    leases: &Leases,
     inherited: &Inherited,
     grace: Duration,
     job_control: bool,
@@ -176,31 +182,39 @@ fn start(
         command.arg("--job-control");
     }
     command.arg("--").args(&job.command);
+    // A job that runs once has the lock of its slot.
+    let lease = leases.get(&job.name).or(leases.iter().next()).expect("there is at least one");
     command.env("OARLOCK_NAME", lease.name().as_str()).env("OARLOCK_TOKEN", lease.fencing_token().to_string());
+    let token = |lease| (Lease::name(lease).as_str(), lease.fencing_token().to_string());
+    let tokens: BTreeMap<_, _> = leases.iter().map(token).collect();
+    if tokens.len() > 1 {
+        command.env("OARLOCK_TOKENS", serde_json::to_string(&tokens).expect("it is all text"));
+    }
     command.spawn().map_err(|error| Failure::new(OS_ERROR, format!("cannot start the command's guardian: {error}")))
 }
 
 /// Until when the command may run. The clock is read first: a pause between the two readings then makes the answer too
 /// early, never too late.
-fn held_until(lease: &Lease, early: Duration) -> Instant {
+fn held_until(leases: &Leases, early: Duration) -> Instant {
     let now = SystemClock.now();
-    now + lease.remaining().saturating_sub(early)
+    now + leases.remaining().saturating_sub(early)
 }
 
 /// Ends so much before the lock is lost.
-async fn lost(lease: &Lease, early: Duration) {
-    while lease.remaining() > early {
-        let until = held_until(lease, early);
+async fn lost(leases: &Leases, early: Duration) {
+    while leases.remaining() > early {
+        let until = held_until(leases, early);
         tokio::select! {
-            () = lease.lost() => {}
+            () = leases.lost() => {}
             () = SystemClock.sleep_until(until) => {}
         }
     }
 }
 
 /// Why the lock is not held any more. Not every reason is a loss: it may have been held for as long as was asked for.
-fn loss(lease: &Lease) -> String {
-    let why = lease.check().map_or_else(|error| error.to_string(), |()| "it is about to be lost".to_owned());
+fn loss(job: &Job, leases: &Leases) -> String {
+    let soon = || format!("{:?}: it is about to be lost", job.name);
+    let why = leases.check().map_or_else(|error| error.to_string(), |()| soon());
     why.trim_start_matches("lost: ").to_owned()
 }
 

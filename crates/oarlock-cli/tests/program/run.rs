@@ -174,3 +174,56 @@ fn an_interrupted_wait_leaves_the_queue() {
     assert_eq!(place.start(&["job", "--try"], "exit 0").code(), 0);
     assert_eq!(place.read("ran"), "");
 }
+
+#[test]
+fn several_locks_are_held_together() {
+    let place = Place::new();
+    let script = "echo \"$OARLOCK_NAME\" >>held; echo \"$OARLOCK_TOKEN\" >>held; echo \"$OARLOCK_TOKENS\" >>held; \
+                  echo >>held; exec sleep 1000";
+    let both = place.start(&["b", "--also", "a", "--also", "b"], script);
+    let held = place.wait_lines("held", 4);
+    let tokens: serde_json::Value = serde_json::from_str(&held[2]).unwrap();
+    assert_eq!((held[0].as_str(), tokens["b"].as_str()), ("b", Some(held[1].as_str())));
+    assert!(tokens["a"].is_string() && tokens.as_object().unwrap().len() == 2, "{tokens}");
+    assert_eq!((&place.inspect("a")["held"], &place.inspect("b")["held"]), (&true.into(), &true.into()));
+    // One of two is not free: the other is not kept.
+    let output = place.output(&["run", "0", "--also", "a", "--try", "--", "true"]);
+    assert_eq!(code(output.status), 1, "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("\"a\" is held by sh@"), "{output:?}");
+    assert_eq!(place.inspect("0")["held"], false);
+    both.signal(Signal::SIGTERM);
+    assert_eq!(both.code(), 143);
+    assert_eq!((&place.inspect("a")["held"], &place.inspect("b")["held"]), (&false.into(), &false.into()));
+}
+
+#[test]
+fn the_loss_of_one_of_several_ends_the_command() {
+    let place = Place::new();
+    let both = place.start(&["a", "--also", "b", "--lease", "3s"], "echo >held; exec sleep 1000");
+    place.wait_lines("held", 1);
+    assert_eq!(code(place.output(&["evict", "b", "--yes"]).status), 0);
+    let output = both.output();
+    assert_eq!(code(output.status), 75, "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("\"b\": "), "{output:?}");
+    assert_eq!(place.inspect("a")["held"], false);
+}
+
+#[test]
+fn opposite_orders_are_no_deadlock() {
+    let place = Place::made();
+    let oarlock = env!("CARGO_BIN_EXE_oarlock");
+    let workers: Vec<_> = [["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a"]]
+        .map(|[one, two, three]| {
+            let run =
+                format!("'{oarlock}' run {one} --also {two} --also {three} --wait 60s -- sh -c 'echo in; echo out'");
+            let script = format!("for i in $(seq 20); do {run} >>log || exit 1; done");
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &script]).current_dir(place.path(".")).env("OARLOCK_URL", place.url());
+            shell.spawn().unwrap()
+        })
+        .into();
+    for mut worker in workers {
+        assert!(worker.wait().unwrap().success());
+    }
+    assert_eq!(place.lines("log"), ["in", "out"].repeat(60));
+}

@@ -31,6 +31,7 @@ fn three_sources_say_the_same() {
         ("OARLOCK_FAIR", "true"),
         ("OARLOCK_REQUIRE", "fair, fencing"),
         ("OARLOCK_TOKEN", "7"),
+        ("OARLOCK_TOKENS", "{}"),
         ("OARLOCK_WAIT", ""),
         ("HOME", "/"),
     ];
