@@ -44,6 +44,7 @@ mod connect;
 mod contract;
 mod engine;
 pub mod memory;
+pub mod testing;
 
 pub use api::{Election, Leadership, Locks, LocksBuilder, Mutex, Once, OnceGuard, OnceRun, ShutdownReport, Skipped};
 pub use authors::{

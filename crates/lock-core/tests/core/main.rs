@@ -3,6 +3,7 @@
 mod code_of_others;
 mod common;
 mod engine;
+mod faulty;
 mod observer;
 mod once;
 mod parsing;
