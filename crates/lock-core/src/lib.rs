@@ -40,6 +40,7 @@
 
 mod api;
 mod authors;
+mod both;
 mod connect;
 mod contract;
 mod engine;
@@ -50,6 +51,7 @@ pub use api::{Election, Leadership, Locks, LocksBuilder, Mutex, Once, OnceGuard,
 pub use authors::{
     Background, Failures, InLine, News, TlsFiles, TokenBase, Waiters, Waiting, Watched, read_file, warn_of,
 };
+pub use both::{Both, TokensOf};
 pub use connect::{
     BackendFactory, BackendUrl, Config, HostPort, OneServer, Params, Registry, Requirement, Servers, Target,
     check_prefix, check_timeout, invalid_url,

@@ -1,5 +1,6 @@
 //! The core over the in-memory backend, by a clock that the test moves.
 
+mod both;
 mod code_of_others;
 mod common;
 mod engine;
