@@ -70,7 +70,7 @@ mod tests {
         for old in [1, FAR - 1, FAR, NOW] {
             let floor = TokensOf::To.floor(token(old)).unwrap().unwrap();
             assert_eq!(TokensOf::From.floor(token(old)).unwrap(), None);
-            assert!(floor.get() > old + FAR && floor.get() % FAR == 0);
+            assert!(floor.get() > old + FAR && floor.get().is_multiple_of(FAR));
             let (later, new) = (token(old + FAR / 2), token(floor.get() + 1));
             assert_eq!([TokensOf::From, TokensOf::To].map(|tokens| tokens.choose(later, new)), [new, new]);
         }
