@@ -9,12 +9,12 @@ use lock_core::{Claim, DistributedLock, LockGuard, LockName, Locks, OwnerId, Ren
 use nix::unistd::Pid;
 use rand::RngExt;
 
-use crate::faulty::Faulty;
 use crate::harness::{Fault, Harness, Store};
 use crate::history::{Event, Log};
 use crate::oracle::{self, Tolerance, Verdict};
 use crate::worker::{Answer, Role, Worker};
 use crate::workload::Workload;
+use lock_core::testing::Faulty;
 
 /// A lease that never ends while a case runs: what comes sooner did not come of its end.
 pub(crate) const LONG: Duration = Duration::from_secs(300);

@@ -114,7 +114,8 @@
 //! - [`resource`] is what such processes protect: a counter that refuses old fencing tokens.
 //! - [`Proxy`] stands between a client and a server, and holds, delays, resets and refuses.
 //! - [`hostile`] is a server that says what no server says.
-//! - [`Faulty`] is a backend around another that loses replies, delays them, fails and panics to order.
+//! - [`Faulty`](lock_core::testing::Faulty), in `lock-core`, is a backend around another that loses replies, delays them,
+//!   fails and panics to order.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -123,7 +124,6 @@ mod acquisition;
 mod cases;
 mod ctx;
 pub mod family;
-mod faulty;
 mod ghosts;
 mod harness;
 pub mod history;
@@ -144,7 +144,6 @@ mod violation;
 mod worker;
 mod workload;
 
-pub use faulty::{Effect, Faulty, Verb};
 pub use harness::{Fault, Harness, NotOffered, Store};
 pub use ordeal::Ordeal;
 pub use proxy::Proxy;

@@ -1,5 +1,6 @@
 //! From a text, a URL or a config, to the locks of a store.
 
+mod both;
 mod config;
 mod factory;
 mod limits;

@@ -40,10 +40,12 @@
 
 mod api;
 mod authors;
+mod both;
 mod connect;
 mod contract;
 mod engine;
 pub mod memory;
+pub mod testing;
 
 pub use api::{
     All, AllGuard, Election, Leadership, Leases, Locks, LocksBuilder, Mutex, Once, OnceGuard, OnceRun, ShutdownReport,
@@ -52,6 +54,7 @@ pub use api::{
 pub use authors::{
     Background, Failures, InLine, News, TlsFiles, TokenBase, Waiters, Waiting, Watched, read_file, warn_of,
 };
+pub use both::{Both, TokensOf};
 pub use connect::{
     BackendFactory, BackendUrl, Config, HostPort, OneServer, Params, Registry, Requirement, Servers, Target,
     check_prefix, check_timeout, invalid_url,

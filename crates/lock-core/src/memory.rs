@@ -144,11 +144,13 @@ impl DistributedLock for MemoryLock {
     }
 
     async fn raise_tokens(&self, _name: &LockName, above: StoreToken) -> Result<()> {
+        self.faults.request(Verb::RaiseTokens).await?;
         self.store.raise_tokens(above);
         Ok(())
     }
 
     async fn doctor(&self) -> Result<Vec<Finding>> {
+        self.faults.request(Verb::Inspect).await?;
         Ok(Vec::new())
     }
 

@@ -9,7 +9,7 @@ use lock_core::{DistributedLock, LockName, StoreToken};
 
 conformance_tests::suite!(MemoryHarness);
 
-struct MemoryHarness;
+pub(crate) struct MemoryHarness;
 
 #[async_trait]
 impl Harness for MemoryHarness {

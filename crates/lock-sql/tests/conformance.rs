@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 
 conformance_tests::suite!(SqliteHarness);
 
-struct SqliteHarness;
+pub(crate) struct SqliteHarness;
 
 #[async_trait]
 impl Harness for SqliteHarness {

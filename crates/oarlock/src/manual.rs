@@ -27,6 +27,7 @@ pages! {
     mysql: "mysql.md",
     shedlock: "shedlock.md",
     changing_stores: "changing-stores.md",
+    moving_fleet: "moving-fleet.md",
     waiting: "waiting.md",
     losing: "losing.md",
     fencing: "fencing.md",

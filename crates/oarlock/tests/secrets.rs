@@ -95,6 +95,8 @@ fn urls(server: SocketAddr) -> Vec<String> {
         format!("unix:/nowhere/redis.sock?password={PASSWORD}"),
         format!("sqlite:/nowhere/locks.db?password={PASSWORD}"),
         format!("memory:?password={PASSWORD}"),
+        format!("both:?from=redis://user:{PASSWORD}@{server}&to=zookeeper://user:{PASSWORD}@{server}"),
+        format!("both:?from=memory:&to=redis://user:{PASSWORD}/{PASSWORD}?{PASSWORD}@{server}"),
     ]);
     urls
 }

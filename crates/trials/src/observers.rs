@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use conformance_tests::{Faulty, Verb};
+use oarlock::testing::{Faulty, Verb};
 use oarlock::{Locks, Observer};
 use test_servers::Disk;
 use tokio::task::JoinSet;

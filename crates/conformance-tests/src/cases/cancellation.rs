@@ -7,9 +7,9 @@ use lock_core::{ErrorKind, Locks};
 use tokio::task::JoinSet;
 
 use crate::ctx::{BOUND, Ctx, LONG, claim, name, soon, take, until, waiters};
-use crate::faulty::{Effect, Faulty};
 use crate::harness::Fault;
 use crate::polls::{POLLS, no_task_but, polls, tasks};
+use lock_core::testing::{Effect, Faulty};
 
 /// Nobody holds or waits, and another gets the lock without waiting for a lease's end.
 async fn nothing_left(other: &Locks) {

@@ -7,9 +7,9 @@ use std::time::Duration;
 use lock_core::{Claim, DistributedLock, ListQuery};
 
 use crate::ctx::{Ctx, LONG, claim, holds, name, soon, until, waiters};
-use crate::faulty::{Effect, Faulty};
 use crate::harness::Fault;
 use crate::polls::{POLLS, no_task_but, polls, tasks};
+use lock_core::testing::{Effect, Faulty};
 
 type Client = Arc<dyn DistributedLock>;
 

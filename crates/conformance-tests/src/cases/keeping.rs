@@ -7,8 +7,8 @@ use futures_util::future::join_all;
 use lock_core::{Claim, DistributedLock, Kept, Locks, Once, OnceRun, OwnerId, Renewal, Unlocked};
 
 use crate::ctx::{BOUND, Ctx, LONG, claim, name, soon, take, until, waiters};
-use crate::faulty::{Effect, Verb};
 use crate::harness::Fault;
+use lock_core::testing::{Effect, Verb};
 
 /// Who holds the lock, if its owner has gone.
 async fn kept_by(backend: &dyn DistributedLock, lock: &str) -> Option<OwnerId> {
@@ -129,7 +129,7 @@ pub(crate) async fn once_in_a_slot(ctx: Ctx) {
 pub(crate) async fn once_if_replies_are_lost(ctx: Ctx) {
     let (faulty, locks) = ctx.faulty(LONG).await;
     let others = ctx.backend().await;
-    for (job, effect) in [("refused", Effect::Refuse), ("unanswered", Effect::LoseReply), ("late", Effect::Cut)] {
+    for (job, effect) in [("refused", Effect::AWAY), ("unanswered", Effect::LoseReply), ("late", Effect::Cut)] {
         faulty.once(Verb::Keep, effect);
         assert_eq!(locks.once(job).at_least(LONG).run(async |_| 7).await.unwrap(), OnceRun::Ran(7));
         until("it is kept", async || kept_by(&*others, job).await.is_some()).await;

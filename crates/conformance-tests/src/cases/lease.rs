@@ -7,9 +7,9 @@ use lock_core::{Claim, DistributedLock, ErrorKind, Instant, LeaseState, LockGuar
 use tokio::task::JoinSet;
 
 use crate::ctx::{BOUND, Ctx, LONG, claim, name, soon, take, until};
-use crate::faulty::{Effect, Verb};
 use crate::harness::Fault;
 use crate::polls::polls;
+use lock_core::testing::{Effect, Verb};
 
 /// A lease to be renewed many times in a case that must not lose it: longer than a busy machine pauses.
 fn kept(ctx: &Ctx) -> Duration {
@@ -97,7 +97,7 @@ pub(crate) async fn renew_stops_on_unlock(ctx: Ctx) {
 /// 24. After renewals that failed, and a loss, the next lock is renewed.
 pub(crate) async fn renew_after_error(ctx: Ctx) {
     let (faulty, locks) = ctx.faulty(ctx.lease()).await;
-    faulty.always(Verb::Renew, Effect::Refuse);
+    faulty.always(Verb::Renew, Effect::AWAY);
     let guard = take(&locks, "x").await;
     lost_by_itself(&guard, ctx.lease()).await;
     faulty.always(Verb::Renew, Effect::Pass);
@@ -109,7 +109,7 @@ pub(crate) async fn renew_after_error(ctx: Ctx) {
 pub(crate) async fn renew_panics(ctx: Ctx) {
     let (faulty, locks) = ctx.faulty(ctx.lease()).await;
     faulty.once(Verb::Renew, Effect::Panic);
-    faulty.always(Verb::Renew, Effect::Refuse);
+    faulty.always(Verb::Renew, Effect::AWAY);
     let guard = take(&locks, "x").await;
     lost_by_itself(&guard, ctx.lease()).await;
     assert_eq!(guard.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
@@ -258,7 +258,7 @@ pub(crate) async fn last_renew_reply_late(ctx: Ctx) {
     let (faulty, locks) = ctx.faulty(ctx.lease()).await;
     // Three tenths: more than the margin, and less than the third for which an answer is waited for.
     faulty.once(Verb::Renew, Effect::DelayReply(ctx.lease() * 3 / 10));
-    faulty.always(Verb::Renew, Effect::Refuse);
+    faulty.always(Verb::Renew, Effect::AWAY);
     held_when_it_says_so(&ctx, locks).await;
 }
 
@@ -291,7 +291,7 @@ async fn held_when_it_says_so(ctx: &Ctx, locks: Locks) {
 pub(crate) async fn renew_refused_once(ctx: Ctx) {
     let lease = kept(&ctx);
     let (faulty, locks) = ctx.faulty(lease).await;
-    faulty.once(Verb::Renew, Effect::Refuse);
+    faulty.once(Verb::Renew, Effect::AWAY);
     let guard = take(&locks, "x").await;
     kept_for(&guard, lease * 2).await;
     assert!(faulty.calls(Verb::Renew) >= 3);

@@ -7,8 +7,8 @@ use lock_core::{ErrorKind, LockGuard, Locks};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::ctx::{BOUND, Ctx, LONG, soon, take, until, waiters};
-use crate::faulty::{Effect, Verb};
 use crate::harness::Fault;
+use lock_core::testing::{Effect, Verb};
 
 /// Something else has time to happen.
 const MOMENT: Duration = Duration::from_millis(200);
@@ -206,7 +206,7 @@ pub(crate) async fn outage_while_waiting(ctx: Ctx) {
 pub(crate) async fn outage_without_end(ctx: Ctx) {
     const OUTAGE: Duration = Duration::from_secs(2);
     let (faulty, locks) = ctx.faulty(LONG).await;
-    faulty.always(Verb::Lock, Effect::Refuse);
+    faulty.always(Verb::Lock, Effect::AWAY);
     let begun = Instant::now();
     let error = soon("an error", locks.mutex("x").outage(OUTAGE).lock()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -215,7 +215,7 @@ pub(crate) async fn outage_without_end(ctx: Ctx) {
     // A wait bounds it, too; and who does not wait is told at once.
     let error = locks.mutex("x").wait(MOMENT).lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    faulty.always(Verb::TryLock, Effect::Refuse);
+    faulty.always(Verb::TryLock, Effect::AWAY);
     let calls = faulty.calls(Verb::TryLock);
     locks.mutex("x").try_lock().await.unwrap_err();
     assert_eq!(faulty.calls(Verb::TryLock), calls + 1);
@@ -261,7 +261,7 @@ pub(crate) async fn replaced_in_the_process(ctx: Ctx) {
     let (faulty, locks) = ctx.faulty(LONG).await;
     let other = ctx.locks(LONG).await;
     // What the store says of it is not heard.
-    faulty.always(Verb::Renew, Effect::Refuse);
+    faulty.always(Verb::Renew, Effect::AWAY);
     let held = take(&locks, "x").await;
     other.evict("x").await.unwrap().unwrap();
     let next = locks.mutex("x").fair(locks.capabilities().fair);

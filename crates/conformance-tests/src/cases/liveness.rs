@@ -6,8 +6,8 @@ use lock_core::{ErrorKind, ListQuery};
 use tokio::task::JoinSet;
 
 use crate::ctx::{BOUND, Ctx, LONG, name, soon, take, until, waiters};
-use crate::faulty::Verb;
 use crate::harness::Fault;
+use lock_core::testing::Verb;
 
 /// Some stores take a share of it to notice that a connection is dead.
 const LEASE: Duration = Duration::from_secs(10);

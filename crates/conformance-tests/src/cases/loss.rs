@@ -5,8 +5,8 @@ use std::time::Duration;
 use lock_core::{ErrorKind, LeaseState, LockGuard};
 
 use crate::ctx::{BOUND, Ctx, LONG, claim, holds, name, soon, take, until};
-use crate::faulty::{Effect, Verb};
 use crate::harness::Fault;
+use lock_core::testing::{Effect, Verb};
 
 /// A lease that is renewed after a third of it, long before its end.
 const RENEWED: Duration = Duration::from_secs(40);
@@ -59,7 +59,7 @@ pub(crate) async fn lost_on_cut(ctx: Ctx) {
 pub(crate) async fn outage_shorter_than_lease(ctx: Ctx) {
     let (faulty, locks) = ctx.faulty(ctx.lease() * 6).await;
     let guard = take(&locks, "x").await;
-    faulty.always(Verb::Renew, Effect::Refuse);
+    faulty.always(Verb::Renew, Effect::AWAY);
     until("a renewal that fails", async || guard.state() == LeaseState::AtRisk).await;
     assert!(guard.is_held());
     faulty.always(Verb::Renew, Effect::Pass);

@@ -9,10 +9,10 @@ use lock_core::{Claim, DistributedLock, ErrorKind, Unlocked};
 use tokio::task::JoinSet;
 
 use crate::ctx::{BOUND, Ctx, LONG, claim, holds, judge, name, soon, take, waiters};
-use crate::faulty::{Effect, Verb};
 use crate::harness::Fault;
 use crate::history::Log;
 use crate::recorder::Recorder;
+use lock_core::testing::{Effect, Verb};
 
 /// 1. Eight tasks of four clients, 512 rounds on a counter that nothing else protects: no update is lost, and the
 ///    history has no fault.
@@ -112,7 +112,7 @@ pub(crate) async fn unlock_retry(ctx: Ctx) {
     let guard = take(&locks, "x").await;
     faulty.once(Verb::Unlock, Effect::LoseReply);
     // No repetition gets through before there is a successor to harm.
-    faulty.always(Verb::Unlock, Effect::Refuse);
+    faulty.always(Verb::Unlock, Effect::AWAY);
     assert_eq!(guard.unlock().await.unwrap_err().kind(), ErrorKind::Unknown);
     let successor = claim("x", LONG);
     soon("the released lock", other.lock(&successor)).await.unwrap();
@@ -207,8 +207,8 @@ pub(crate) async fn acquire_answer_lost(ctx: Ctx) {
     take(&other, "x").await.unlock().await.unwrap();
     // And when the clean-up's first tries are lost as well.
     faulty.once(Verb::Lock, Effect::LoseReply);
-    faulty.once(Verb::Unlock, Effect::Refuse);
-    faulty.once(Verb::Unlock, Effect::Refuse);
+    faulty.once(Verb::Unlock, Effect::AWAY);
+    faulty.once(Verb::Unlock, Effect::AWAY);
     assert_eq!(mutex.lock().await.unwrap_err().kind(), ErrorKind::Unknown);
     take(&other, "x").await.unlock().await.unwrap();
     // Who waits asks again by itself.

@@ -8,7 +8,7 @@ use lock_core::{
 };
 
 use crate::ctx::{BOUND, Ctx, LONG, claim, holds, name, soon, take, until, waiters};
-use crate::faulty::{Effect, Verb};
+use lock_core::testing::{Effect, Verb};
 
 fn value(text: &str) -> LockValue {
     LockValue::new(text).unwrap()
@@ -143,7 +143,7 @@ pub(crate) async fn observer_in_an_outage(ctx: Ctx) {
     let first = others.election("x").campaign("first").await.unwrap();
     let mut observer = locks.election("x").observe().unwrap();
     assert_eq!(seen(&mut observer).await.unwrap().1, "first");
-    faulty.always(Verb::Inspect, Effect::Refuse);
+    faulty.always(Verb::Inspect, Effect::AWAY);
     assert!(matches!(soon("blindness", observer.next()).await.unwrap(), Observed::Blind(_)));
     first.resign().await.unwrap();
     let _second = others.election("x").campaign("second").await.unwrap();

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::api::Locks;
+use crate::connect::both;
 use crate::connect::config::Config;
 use crate::connect::factory::{BackendFactory, Target};
 use crate::connect::memory::MemoryFactory;
 use crate::connect::settings::meant;
-use crate::contract::{Error, ErrorKind, Result};
+use crate::contract::{DistributedLock, Error, ErrorKind, Result};
 
 /// Maps URL schemes to backends. A value, not a global: each application may have its own.
 #[derive(Clone, Debug)]
@@ -24,7 +25,7 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// A registry that knows `memory:`.
+    /// A registry that knows `memory:`, and `both:` for two stores that it knows.
     pub fn new() -> Self {
         let mut registry = Self { built_in: BTreeMap::new(), absent: BTreeMap::new() };
         registry.register(MemoryFactory);
@@ -57,10 +58,20 @@ impl Registry {
     /// Nothing is held yet: a dropped connect leaves nothing behind.
     pub async fn connect(&self, config: Config) -> Result<Locks> {
         let (options, target) = config.into_parts()?;
+        let backend = if target.url.scheme() == both::SCHEME {
+            let connected = both::connect(self, target).await;
+            connected.map_err(|error| error.with_context("connect", both::SCHEME, None))?
+        } else {
+            self.connect_to(target).await?
+        };
+        options.build(backend)
+    }
+
+    /// Connects to one store.
+    pub(super) async fn connect_to(&self, target: Target) -> Result<Arc<dyn DistributedLock>> {
         let factory = self.factory(&target)?;
         let name = factory.schemes()[0];
-        let backend = factory.connect(target).await.map_err(|error| error.with_context("connect", name, None))?;
-        options.build(backend)
+        factory.connect(target).await.map_err(|error| error.with_context("connect", name, None))
     }
 
     /// The script that makes what the store has to have beforehand: see [`BackendFactory::schema`].
@@ -70,6 +81,10 @@ impl Registry {
     /// for a wrong setting.
     pub fn schema(&self, config: Config) -> Result<String> {
         let (_, target) = config.into_parts()?;
+        if target.url.scheme() == both::SCHEME {
+            let wrong = "both: is two stores: print the script of each by its own URL";
+            return Err(Error::new(ErrorKind::Unsupported, wrong));
+        }
         let factory = self.factory(&target)?;
         let name = factory.schemes()[0];
         factory.schema(target).map_err(|error| error.with_context("schema", name, None))
@@ -84,7 +99,8 @@ impl Registry {
         let message = match self.absent.get(scheme) {
             Some(feature) => format!("the backend {scheme:?} is not built in: switch on the cargo feature {feature:?}"),
             None => {
-                let known: Vec<_> = self.built_in.keys().chain(self.absent.keys()).copied().collect();
+                let known: Vec<_> =
+                    self.built_in.keys().chain(self.absent.keys()).copied().chain([both::SCHEME]).collect();
                 {
                     let meant = meant(scheme, known.iter().copied());
                     let hint = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or(";".to_owned());

@@ -104,7 +104,7 @@ impl Identity {
                 format!("{label:?} cannot be a label: it has 1 to 64 bytes without control characters, `@` and `#`"),
             ));
         }
-        let host = rustix::system::uname().nodename().to_string_lossy().replace(|c: char| c.is_control(), "_");
+        let host = host().replace(|c: char| c.is_control(), "_");
         Ok(Self { prefix: format!("{label}@{host}:{}#", std::process::id()).into() })
     }
 
@@ -125,6 +125,18 @@ impl Identity {
         let uuid = uuid.hyphenated().encode_lower(&mut buffer);
         OwnerId([&*self.prefix, uuid].concat().into())
     }
+}
+
+/// The machine's name.
+#[cfg(unix)]
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The machine's name, as Windows tells each program.
+#[cfg(not(unix))]
+fn host() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_else(|_| "unknown".to_owned())
 }
 
 /// From the operating system, each time: what a generator in memory draws next, it draws in each copy of a machine that

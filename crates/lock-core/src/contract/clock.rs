@@ -71,8 +71,12 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// The machine's clock. On Linux it counts while the machine is suspended (`CLOCK_BOOTTIME`), so that a machine wakes up
-/// knowing that its leases are over.
+/// The machine's clock. It counts while the machine is suspended, so that a machine wakes up knowing that its leases are
+/// over.
+///
+/// On Linux it is `CLOCK_BOOTTIME`. On macOS it is `CLOCK_MONOTONIC`, which counts a sleep there. On Windows it is the
+/// performance counter, by [`std::time::Instant`], which counts standby and hibernation. On other systems it is
+/// `CLOCK_MONOTONIC`, which may leave a suspension out.
 ///
 /// It does not count what the machine's kernel does not: a hypervisor that stops a virtual machine without telling it, a
 /// snapshot that is restored, a process that is frozen to disk and thawed (CRIU). After one of these a holder believes
@@ -80,6 +84,24 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 /// a resource that checks fencing tokens is safe until then.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
+
+/// How long the machine has run, or on Windows, this process.
+#[cfg(unix)]
+fn since_start() -> Duration {
+    #[cfg(target_os = "linux")]
+    let id = rustix::time::ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    let id = rustix::time::ClockId::Monotonic;
+    let now = rustix::time::clock_gettime(id);
+    Duration::new(now.tv_sec.max(0) as u64, now.tv_nsec.max(0) as u32)
+}
+
+/// How long the machine has run, or on Windows, this process.
+#[cfg(not(unix))]
+fn since_start() -> Duration {
+    static START: std::sync::LazyLock<std::time::Instant> = std::sync::LazyLock::new(std::time::Instant::now);
+    START.elapsed()
+}
 
 /// The runtime's timers stand still during a suspension: a sleep asks the clock again after half of what is left, but no
 /// more often than the first and no less often than the second.
@@ -93,12 +115,7 @@ fn slice(left: Duration) -> Duration {
 #[async_trait]
 impl Clock for SystemClock {
     fn now(&self) -> Instant {
-        #[cfg(target_os = "linux")]
-        let id = rustix::time::ClockId::Boottime;
-        #[cfg(not(target_os = "linux"))]
-        let id = rustix::time::ClockId::Monotonic;
-        let now = rustix::time::clock_gettime(id);
-        Instant(Duration::new(now.tv_sec.max(0) as u64, now.tv_nsec.max(0) as u32))
+        Instant(since_start())
     }
 
     async fn sleep_until(&self, at: Instant) {

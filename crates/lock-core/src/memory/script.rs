@@ -26,10 +26,27 @@ pub enum Verb {
     Keep,
     /// Showing another value.
     Proclaim,
-    /// Looking at one lock or at many.
+    /// Looking at one lock or at many, or at the store's settings.
     Inspect,
     /// Breaking it.
     Evict,
+    /// Raising its tokens.
+    RaiseTokens,
+}
+
+impl Verb {
+    /// All of them, in their order.
+    pub(crate) const ALL: [Self; 9] = [
+        Self::TryLock,
+        Self::Lock,
+        Self::Unlock,
+        Self::Renew,
+        Self::Keep,
+        Self::Proclaim,
+        Self::Inspect,
+        Self::Evict,
+        Self::RaiseTokens,
+    ];
 }
 
 #[derive(Debug, Default)]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use conformance_tests::{Faulty, Verb as Call};
 use lock_core::memory::Verb;
+use lock_core::testing::{Faulty, Verb as Call};
 use lock_core::{ErrorKind, LeaseState, Locks, Notice};
 
 use crate::common::{LEASE, advance, settle, setup};
@@ -147,21 +147,21 @@ async fn what_the_store_says_unasked_is_heard_at_once() {
     store.script().delay_replies(Duration::ZERO);
     store.script().lose("b");
     store.script().lose("c");
-    let before = faulty.calls(conformance_tests::Verb::Renew);
+    let before = faulty.calls(lock_core::testing::Verb::Renew);
     faulty.tell(Notice::Doubt);
     settle().await;
     advance(&clock, Duration::from_millis(100)).await;
-    assert!(faulty.calls(conformance_tests::Verb::Renew) > before);
+    assert!(faulty.calls(lock_core::testing::Verb::Renew) > before);
     assert!(!b.is_held() || !c.is_held());
     advance(&clock, Duration::from_secs(4)).await;
     assert!(!b.is_held() && !c.is_held(), "what was answered before the doubt is asked again");
     // One that goes on is no storm.
-    let before = faulty.calls(conformance_tests::Verb::Renew);
+    let before = faulty.calls(lock_core::testing::Verb::Renew);
     for _ in 0..500 {
         faulty.tell(Notice::Doubt);
         settle().await;
     }
-    assert!(faulty.calls(conformance_tests::Verb::Renew) <= before + 1);
+    assert!(faulty.calls(lock_core::testing::Verb::Renew) <= before + 1);
 }
 
 #[tokio::test]

@@ -1,9 +1,11 @@
 //! The core over the in-memory backend, by a clock that the test moves.
 
 mod all;
+mod both;
 mod code_of_others;
 mod common;
 mod engine;
+mod faulty;
 mod observer;
 mod once;
 mod parsing;

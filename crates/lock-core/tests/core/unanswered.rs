@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use conformance_tests::{Effect, Faulty, Verb as Call};
 use futures_util::FutureExt;
 use lock_core::memory::Verb;
+use lock_core::testing::{Effect, Faulty, Verb as Call};
 use lock_core::{ErrorKind, Locks};
 
 use crate::common::{LEASE, advance, settle, setup, waiter};
@@ -109,7 +109,7 @@ async fn a_release_is_repeated_until_the_store_answers() {
     let (store, clock, _) = setup();
     let faulty = Faulty::new(Arc::new(store.clone()));
     let locks = Locks::new(faulty.backend());
-    faulty.always(Call::Unlock, Effect::Refuse);
+    faulty.always(Call::Unlock, Effect::AWAY);
     for number in 0..MANY {
         drop(locks.mutex(number.to_string()).lock().await.unwrap());
     }
@@ -134,7 +134,7 @@ async fn an_end_does_not_wait_for_what_is_not_answered_within_its_lease() {
         let (store, clock, _) = setup();
         let faulty = Faulty::new(Arc::new(store.clone()));
         let locks = Locks::new(faulty.backend());
-        faulty.always(Call::Unlock, Effect::Refuse);
+        faulty.always(Call::Unlock, Effect::AWAY);
         drop(locks.mutex("a").lock().await.unwrap());
         for _ in 0..LEASE.as_secs() + 5 {
             advance(&clock, Duration::from_secs(1)).await;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use conformance_tests::{Faulty, Verb as Call};
 use futures_util::FutureExt;
+use lock_core::testing::{Faulty, Verb as Call};
 use lock_core::{Locks, Owner};
 
 use crate::common::{LEASE, advance, settle, setup, waiter};

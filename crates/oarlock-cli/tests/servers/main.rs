@@ -3,4 +3,5 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod compare;
+mod moving;
 mod stores;

@@ -5,6 +5,7 @@
 mod application;
 #[cfg(all(feature = "blocking", feature = "sqlite"))]
 mod blocking;
+mod dashboard;
 mod documents;
 #[cfg(feature = "sqlite")]
 mod examples;

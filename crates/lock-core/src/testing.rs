@@ -1,4 +1,23 @@
-//! A backend that misbehaves to order, around any other: what a network and a busy server do to requests and replies.
+//! A store that misbehaves to order, around any other: what networks and busy servers do to requests and replies, on
+//! purpose and at a known moment. For the tests of applications, and of the library itself.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+//! use std::sync::Arc;
+//! use lock_core::memory::MemoryLock;
+//! use lock_core::testing::{Effect, Faulty, Verb};
+//! use lock_core::{ErrorKind, Locks};
+//!
+//! let store = Faulty::new(Arc::new(MemoryLock::new()));
+//! let locks = Locks::new(store.backend());
+//! store.once(Verb::TryLock, Effect::LoseReply);
+//! assert_eq!(locks.mutex("orders/42").try_lock().await.unwrap_err().kind(), ErrorKind::Unknown);
+//!
+//! let guard = locks.mutex("orders/42").lock().await?;
+//! store.lose("orders/42").await?;
+//! guard.lost().await;
+//! # Ok(()) }
+//! ```
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,51 +25,30 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
-use lock_core::{
+use tokio::sync::{broadcast, watch};
+
+use crate::contract::{
     Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Instant, Kept, ListQuery,
     LockName, LockStatus, LockValue, Notice, Page, Proclaimed, Renewal, Result, StoreToken, Unlocked,
 };
-use tokio::sync::{broadcast, watch};
-
-/// The verbs that can misbehave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
-    /// `try_lock`.
-    TryLock,
-    /// `lock`.
-    Lock,
-    /// `unlock`.
-    Unlock,
-    /// `renew`.
-    Renew,
-    /// `inspect`.
-    Inspect,
-    /// `keep`.
-    Keep,
-    /// `proclaim`.
-    Proclaim,
-}
-
-impl Verb {
-    const ALL: [Self; 7] =
-        [Self::TryLock, Self::Lock, Self::Unlock, Self::Renew, Self::Inspect, Self::Keep, Self::Proclaim];
-}
+pub use crate::memory::Verb;
 
 /// What happens to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Effect {
     /// Nothing.
     Pass,
-    /// It fails before anything is sent: `Unavailable`.
-    Refuse,
-    /// It is sent and done, and the reply is lost: `Unknown`, at once.
+    /// It fails before anything is sent, with an error of this kind.
+    Fail(ErrorKind),
+    /// It is sent and done, and the reply is lost: [`ErrorKind::Unknown`], at once.
     LoseReply,
     /// It is sent so much later.
     DelayRequest(Duration),
     /// It is sent and done, and the reply comes so much later.
     DelayReply(Duration),
-    /// It vanishes: nothing is done, and after [`Faulty::CUT`] it is `Unknown`, as a backend that bounds its requests
-    /// has to say.
+    /// It vanishes: nothing is done, and there is no answer. After [`Faulty::CUT`] it is [`ErrorKind::Unknown`], as a
+    /// backend that bounds its requests has to say.
     Cut,
     /// The backend has a bug and panics.
     Panic,
@@ -58,14 +56,20 @@ pub enum Effect {
     PanicLater(Duration),
 }
 
-/// A backend that misbehaves to order. Clones are the same one. Its clock can be moved ahead of the real one.
+impl Effect {
+    /// The store is away: it cannot be reached, and nothing is sent.
+    pub const AWAY: Self = Self::Fail(ErrorKind::Unavailable);
+}
+
+/// A backend that misbehaves to order. Clones are the same one. Delays go by the clock of the backend that it is around;
+/// with a [`ManualClock`](crate::ManualClock) they end when the test says so.
 #[derive(Clone, Debug)]
 pub struct Faulty(Arc<State>);
 
 #[derive(Debug)]
 struct State {
     inner: Arc<dyn DistributedLock>,
-    plan: Mutex<[Plan; 7]>,
+    plan: Mutex<[Plan; Verb::ALL.len()]>,
     clock: Arc<Skewed>,
     told: broadcast::Sender<Notice>,
 }
@@ -112,6 +116,20 @@ impl Faulty {
         self.plan()[verb as usize].calls
     }
 
+    /// Ends a hold now, whoever has it, and tells its holder at once: its lease is lost when the holder's task has run next.
+    /// Answers whether anybody held the lock. ([`Locks::evict`](crate::Locks::evict) ends it too, but a holder may learn of
+    /// that only at its next renewal.)
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for what cannot be a name; else as the store says.
+    pub async fn lose(&self, name: &str) -> Result<bool> {
+        let evicted = self.0.inner.evict(&LockName::new(name)?).await?;
+        if let Some(holder) = &evicted {
+            self.tell(Notice::NotHeld(holder.owner.clone()));
+        }
+        Ok(evicted.is_some())
+    }
+
     /// The store says this unasked, to whoever listens by now.
     pub fn tell(&self, notice: Notice) {
         // Nobody may listen yet.
@@ -123,7 +141,7 @@ impl Faulty {
         self.0.clock.ahead.send_modify(|ahead| *ahead += by);
     }
 
-    fn plan(&self) -> MutexGuard<'_, [Plan; 7]> {
+    fn plan(&self) -> MutexGuard<'_, [Plan; Verb::ALL.len()]> {
         self.0.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -133,30 +151,35 @@ impl Faulty {
         plan.next.pop_front().or(plan.standing).unwrap_or(Effect::Pass)
     }
 
+    async fn pass(&self, time: Duration) {
+        let clock = self.0.inner.clock();
+        clock.sleep_until(clock.now() + time).await;
+    }
+
     /// What happens to one call.
     async fn call<T>(&self, verb: Verb, call: impl Future<Output = Result<T>>) -> Result<T> {
         match self.effect(verb) {
             Effect::Pass => call.await,
-            Effect::Refuse => Err(Error::new(ErrorKind::Unavailable, "the test refuses this request")),
+            Effect::Fail(kind) => Err(Error::new(kind, "the test has this request fail")),
             Effect::LoseReply => {
                 call.await?;
                 Err(lost())
             }
             Effect::DelayRequest(delay) => {
-                tokio::time::sleep(delay).await;
+                self.pass(delay).await;
                 call.await
             }
             Effect::DelayReply(delay) => {
                 let answer = call.await;
-                tokio::time::sleep(delay).await;
+                self.pass(delay).await;
                 answer
             }
             Effect::Cut => {
-                tokio::time::sleep(Self::CUT).await;
+                self.pass(Self::CUT).await;
                 Err(lost())
             }
             Effect::PanicLater(delay) => {
-                tokio::time::sleep(delay).await;
+                self.pass(delay).await;
                 panic!("the test makes {verb:?} panic")
             }
             Effect::Panic => panic!("the test makes {verb:?} panic"),
@@ -225,19 +248,19 @@ impl DistributedLock for Faulty {
     }
 
     async fn list(&self, query: &ListQuery) -> Result<Page> {
-        self.0.inner.list(query).await
+        self.call(Verb::Inspect, self.0.inner.list(query)).await
     }
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
-        self.0.inner.evict(name).await
+        self.call(Verb::Evict, self.0.inner.evict(name)).await
     }
 
     async fn raise_tokens(&self, name: &LockName, above: StoreToken) -> Result<()> {
-        self.0.inner.raise_tokens(name, above).await
+        self.call(Verb::RaiseTokens, self.0.inner.raise_tokens(name, above)).await
     }
 
     async fn doctor(&self) -> Result<Vec<Finding>> {
-        self.0.inner.doctor().await
+        self.call(Verb::Inspect, self.0.inner.doctor()).await
     }
 
     async fn close(&self) -> Result<()> {
