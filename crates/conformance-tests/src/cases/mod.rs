@@ -13,6 +13,7 @@ mod liveness;
 mod loss;
 mod process;
 mod safety;
+mod several;
 mod values;
 
 use std::pin::Pin;
@@ -107,4 +108,5 @@ cases! {
         once_again_after_a_failure(keeping);
     values: value_stands_with_its_hold(values) only_the_holder_proclaims(values) values_of_every_kind(values)
         leaders_are_seen_in_order(values) observer_in_an_outage(values);
+    several: opposite_orders all_or_none;
 }
