@@ -1,6 +1,7 @@
 //! The developer's commands: `cargo xtask setup`, `cargo xtask test`, and what `trials` does.
 #![forbid(unsafe_code)]
 
+mod cross;
 mod setup;
 mod test;
 
@@ -10,6 +11,7 @@ const USAGE: &str = "Usage: cargo xtask COMMAND
 
   setup           installs what building and testing everything needs and the machine lacks
   test [WORD…]    does that, and passes all tests, or those programs with a WORD in their names
+  cross           checks that the libraries build for macOS and Windows, and the program for macOS
   torture BACKEND, slots BACKEND, fail-overs BACKEND, observers BACKEND, compare, bench, guarantees, fuzz, api
                   put stores to the proof; `cargo xtask COMMAND --help` says how";
 
@@ -23,8 +25,9 @@ fn main() -> ExitCode {
     }
     let done = match arguments[..] {
         ["setup"] => setup::set_up(),
+        ["cross"] => cross::check(),
         ["test", ref words @ ..] if !words.iter().any(|word| word.starts_with('-')) => test::run(words),
-        [] | ["setup" | "test" | "help" | "-h" | "--help", ..] => {
+        [] | ["setup" | "cross" | "test" | "help" | "-h" | "--help", ..] => {
             println!("{USAGE}");
             return if matches!(arguments[..], ["help" | "-h" | "--help", ..] | [_, "-h" | "--help"]) {
                 ExitCode::SUCCESS
