@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod cross;
+mod dist;
 mod setup;
 mod test;
 
@@ -12,6 +13,7 @@ const USAGE: &str = "Usage: cargo xtask COMMAND
   setup           installs what building and testing everything needs and the machine lacks
   test [WORD…]    does that, and passes all tests, or those programs with a WORD in their names
   cross           checks that the libraries build for macOS and Windows, and the program for macOS
+  dist            packs the program, its manual pages and completions into target/dist
   torture BACKEND, slots BACKEND, fail-overs BACKEND, observers BACKEND, compare, bench, guarantees, fuzz, api
                   put stores to the proof; `cargo xtask COMMAND --help` says how";
 
@@ -26,8 +28,9 @@ fn main() -> ExitCode {
     let done = match arguments[..] {
         ["setup"] => setup::set_up(),
         ["cross"] => cross::check(),
+        ["dist"] => dist::pack(),
         ["test", ref words @ ..] if !words.iter().any(|word| word.starts_with('-')) => test::run(words),
-        [] | ["setup" | "cross" | "test" | "help" | "-h" | "--help", ..] => {
+        [] | ["setup" | "cross" | "dist" | "test" | "help" | "-h" | "--help", ..] => {
             println!("{USAGE}");
             return if matches!(arguments[..], ["help" | "-h" | "--help", ..] | [_, "-h" | "--help"]) {
                 ExitCode::SUCCESS
