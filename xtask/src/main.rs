@@ -1,6 +1,8 @@
 //! The developer's commands: `cargo xtask setup`, `cargo xtask test`, and what `trials` does.
 #![forbid(unsafe_code)]
 
+mod cross;
+mod dist;
 mod setup;
 mod test;
 
@@ -10,6 +12,8 @@ const USAGE: &str = "Usage: cargo xtask COMMAND
 
   setup           installs what building and testing everything needs and the machine lacks
   test [WORD…]    does that, and passes all tests, or those programs with a WORD in their names
+  cross           checks that the libraries build for macOS and Windows, and the program for macOS
+  dist            packs the program, its manual pages and completions into target/dist
   torture BACKEND, slots BACKEND, fail-overs BACKEND, observers BACKEND, compare, bench, guarantees, fuzz, api
                   put stores to the proof; `cargo xtask COMMAND --help` says how";
 
@@ -23,8 +27,10 @@ fn main() -> ExitCode {
     }
     let done = match arguments[..] {
         ["setup"] => setup::set_up(),
+        ["cross"] => cross::check(),
+        ["dist"] => dist::pack(),
         ["test", ref words @ ..] if !words.iter().any(|word| word.starts_with('-')) => test::run(words),
-        [] | ["setup" | "test" | "help" | "-h" | "--help", ..] => {
+        [] | ["setup" | "cross" | "dist" | "test" | "help" | "-h" | "--help", ..] => {
             println!("{USAGE}");
             return if matches!(arguments[..], ["help" | "-h" | "--help", ..] | [_, "-h" | "--help"]) {
                 ExitCode::SUCCESS

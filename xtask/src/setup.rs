@@ -29,10 +29,15 @@ const NEEDED: [(&str, &str); 23] = [
     ("strace", "strace"),
 ];
 
-/// Installs what is missing, where that is possible.
+/// Installs what building and testing everything needs, where that is possible.
 pub(crate) fn set_up() -> Result<(), String> {
+    install(&NEEDED)
+}
+
+/// Installs the packages of those programs and files that are missing.
+pub(crate) fn install(needed: &[(&str, &str)]) -> Result<(), String> {
     let missing: Vec<_> =
-        NEEDED.iter().filter(|(program, _)| !is_there(program)).map(|(_, package)| *package).collect();
+        needed.iter().filter(|(program, _)| !is_there(program)).map(|(_, package)| *package).collect();
     if missing.is_empty() {
         return Ok(());
     }

@@ -17,7 +17,7 @@
 //! new store's as soon as there are clients of the new one alone. [`TokensOf`] says which, and clients of both kinds run
 //! side by side while a fleet goes from the first to the second. It stays in order as follows.
 //!
-//! - With [`TokensOf::To`], a client raises the new store's tokens far [above](FAR) the old store's, after the old store
+//! - With [`TokensOf::To`], a client raises the new store's tokens far above the old store's, after the old store
 //!   has granted the lock and before it asks the new one. It does so each time; nearly always nothing is to be raised.
 //!   Its token is the new store's: above every token of the old store that was ever a hold's.
 //! - With [`TokensOf::From`], a client has the old store's token, unless the new store's is far above it. Then some client
@@ -40,8 +40,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 
-#[allow(unused_imports, reason = "the page above names it")]
-use tokens::FAR;
 pub use tokens::TokensOf;
 
 use crate::contract::{

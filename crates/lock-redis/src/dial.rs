@@ -1,5 +1,6 @@
 //! Makes connections: the socket, TLS over it, and the login.
 
+use std::path::Path;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -7,7 +8,7 @@ use lock_core::{Error, ErrorKind, HostPort, Result};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisConnectionInfo};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use crate::address::Address;
@@ -55,6 +56,20 @@ pub(crate) struct Dialer {
     pub(crate) timeout: Duration,
 }
 
+/// The socket of a server of this host.
+#[cfg(unix)]
+async fn local(path: impl AsRef<Path>, address: &Address) -> Result<Box<dyn Stream>> {
+    let stream = tokio::net::UnixStream::connect(path).await;
+    Ok(Box::new(stream.map_err(|error| of_connecting(address, error.into()))?))
+}
+
+/// Tokio has none of these sockets on other systems.
+#[cfg(not(unix))]
+async fn local(_: impl AsRef<Path>, address: &Address) -> Result<Box<dyn Stream>> {
+    let wrong = format!("{address}: this system has no Unix sockets; use redis://localhost");
+    Err(Error::new(ErrorKind::Unsupported, wrong))
+}
+
 /// A connection to one server. Dropping it closes it.
 pub(crate) struct Wire {
     pub(crate) connection: MultiplexedConnection,
@@ -92,10 +107,7 @@ impl Dialer {
 
     async fn stream(&self, address: &Address) -> Result<Box<dyn Stream>> {
         let (host, port) = match address {
-            Address::Unix(path) => {
-                let stream = UnixStream::connect(path).await;
-                return Ok(Box::new(stream.map_err(|error| of_connecting(address, error.into()))?));
-            }
+            Address::Unix(path) => return local(path, address).await,
             Address::Tcp(HostPort { host, port }) => (host, *port),
         };
         let stream = TcpStream::connect((host.as_str(), port)).await.and_then(|stream| {
