@@ -73,7 +73,7 @@ impl From<&Error> for Failure {
         let code = match error.kind() {
             ErrorKind::Invalid | ErrorKind::Unsupported => USAGE,
             ErrorKind::Timeout => CONFLICT,
-            ErrorKind::Lost => LOST,
+            ErrorKind::Lost | ErrorKind::Stale => LOST,
             _ => UNAVAILABLE,
         };
         Self::new(code, told(error))

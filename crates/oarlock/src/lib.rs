@@ -10,6 +10,7 @@ pub mod manual;
 pub use lock_core::*;
 #[cfg(feature = "etcd")]
 pub use lock_etcd as etcd;
+pub use lock_fence as fence;
 #[cfg(feature = "redis")]
 pub use lock_redis as redis;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]

@@ -15,8 +15,16 @@ pub(crate) struct Options {
 }
 
 /// What others depend on.
-const LIBRARIES: [&str; 7] =
-    ["lock-core", "lock-sql", "lock-redis", "lock-zookeeper", "lock-etcd", "conformance-tests", "oarlock"];
+const LIBRARIES: [&str; 8] = [
+    "lock-core",
+    "lock-fence",
+    "lock-sql",
+    "lock-redis",
+    "lock-zookeeper",
+    "lock-etcd",
+    "conformance-tests",
+    "oarlock",
+];
 
 const LISTINGS: &str = "docs/api";
 

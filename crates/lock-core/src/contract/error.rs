@@ -31,6 +31,10 @@ pub enum ErrorKind {
     Unknown,
     /// The [`Locks`](crate::Locks) were shut down, or this is a fork of the process that made them. Nothing was done.
     Closed,
+    /// What the lock protects has refused a fencing token, for it has seen a later one. Nothing was done.
+    Stale,
+    /// Another transaction was in the way of this one. Nothing was done: roll back, and begin the transaction again.
+    Conflict,
 }
 
 impl ErrorKind {
@@ -44,6 +48,8 @@ impl ErrorKind {
             Self::Unavailable => "store unavailable",
             Self::Unknown => "outcome unknown",
             Self::Closed => "closed",
+            Self::Stale => "stale",
+            Self::Conflict => "conflict",
         }
     }
 }
@@ -135,8 +141,8 @@ impl Error {
 
     /// Is it sure that the operation did nothing? Only of the kinds of which that is said.
     pub fn is_refused(&self) -> bool {
-        use ErrorKind::{Invalid, Refused, Unavailable, Unsupported};
-        matches!(self.0.kind, Invalid | Unsupported | Refused | Unavailable)
+        use ErrorKind::{Conflict, Invalid, Refused, Stale, Unavailable, Unsupported};
+        matches!(self.0.kind, Invalid | Unsupported | Refused | Unavailable | Stale | Conflict)
     }
 
     pub(crate) fn message(&self) -> &str {
@@ -212,8 +218,8 @@ mod tests {
     #[test]
     fn only_what_was_surely_not_done_is_refused() {
         use ErrorKind::*;
-        let kinds = [Invalid, Unsupported, Timeout, Lost, Refused, Unavailable, Unknown, Closed];
+        let kinds = [Invalid, Unsupported, Timeout, Lost, Refused, Unavailable, Unknown, Closed, Stale, Conflict];
         let refused = kinds.into_iter().filter(|kind| Error::new(*kind, "").is_refused());
-        assert_eq!(refused.collect::<Vec<_>>(), [Invalid, Unsupported, Refused, Unavailable]);
+        assert_eq!(refused.collect::<Vec<_>>(), [Invalid, Unsupported, Refused, Unavailable, Stale, Conflict]);
     }
 }

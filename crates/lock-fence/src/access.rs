@@ -1,0 +1,145 @@
+//! What a holder shows to a resource.
+
+use lock_core::{Error, ErrorKind, FencingToken, Lease, LockGuard, LockName, Result};
+
+use crate::Stale;
+
+/// An access to what a lock protects: the lock's name, and the holder's fencing token.
+///
+/// Every check takes one, or what one can be made of: a lease, a guard, or a pair of a name and a token that came over a
+/// network.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Access {
+    name: LockName,
+    token: u64,
+}
+
+impl Access {
+    /// The highest token: it fits a signed 64-bit column.
+    pub const MAX_TOKEN: u64 = i64::MAX as u64;
+
+    /// An access under this lock with this token.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for what is no lock's name, and for a token above [`Access::MAX_TOKEN`].
+    pub fn new<N>(name: N, token: impl Into<u64>) -> Result<Self>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        let token = token.into();
+        if token > Self::MAX_TOKEN {
+            let message = format!("{token} is no fencing token: the highest is {}", Self::MAX_TOKEN);
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        Ok(Self { name: name.try_into()?, token })
+    }
+
+    /// The lock.
+    pub fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    /// The holder's token.
+    pub fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// The rule of every check: a token lower than the mark, the highest that was seen, is refused. Answers the mark as
+    /// it is after this access.
+    ///
+    /// A resource of your own reads its mark, calls this, and writes the mark with its data, in one step.
+    ///
+    /// ```
+    /// use lock_fence::Access;
+    ///
+    /// let access = Access::new("orders/42", 7_u64)?;
+    /// assert_eq!(access.check(5), Ok(7));
+    /// assert_eq!(access.check(7), Ok(7));
+    /// let stale = access.check(9).unwrap_err();
+    /// assert_eq!(stale.to_string(), "orders/42: fencing token 7 is stale: 9 was seen already");
+    /// # Ok::<_, lock_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Stale`], which names the lock and both tokens.
+    pub fn check(&self, mark: u64) -> std::result::Result<u64, Stale> {
+        if self.token < mark {
+            return Err(Stale { resource: self.name.as_str().to_owned(), presented: self.token, newest: mark });
+        }
+        Ok(self.token)
+    }
+}
+
+impl From<&Access> for Access {
+    fn from(access: &Access) -> Self {
+        access.clone()
+    }
+}
+
+impl From<&Lease> for Access {
+    fn from(lease: &Lease) -> Self {
+        (lease.name(), lease.fencing_token()).into()
+    }
+}
+
+impl From<&LockGuard> for Access {
+    fn from(guard: &LockGuard) -> Self {
+        (&**guard).into()
+    }
+}
+
+impl From<(&LockName, FencingToken)> for Access {
+    fn from((name, token): (&LockName, FencingToken)) -> Self {
+        // Never above the highest: see `FencingToken`.
+        Self { name: name.clone(), token: token.get() }
+    }
+}
+
+impl TryFrom<(&str, u64)> for Access {
+    type Error = Error;
+
+    fn try_from((name, token): (&str, u64)) -> Result<Self> {
+        Self::new(name, token)
+    }
+}
+
+impl TryFrom<(&str, FencingToken)> for Access {
+    type Error = Error;
+
+    fn try_from((name, token): (&str, FencingToken)) -> Result<Self> {
+        Self::new(name, token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::{Locks, memory::MemoryLock};
+
+    use super::*;
+
+    #[test]
+    fn only_a_lower_token_is_stale() {
+        let access = Access::new("a", 7_u64).unwrap();
+        assert_eq!((access.check(0), access.check(7)), (Ok(7), Ok(7)));
+        assert_eq!(access.check(8), Err(Stale { resource: "a".to_owned(), presented: 7, newest: 8 }));
+    }
+
+    #[test]
+    fn what_is_no_access_is_refused() {
+        for (name, token) in [("", 1), ("a\nb", 1), ("a", u64::MAX), ("a", Access::MAX_TOKEN + 1)] {
+            assert_eq!(Access::new(name, token).unwrap_err().kind(), ErrorKind::Invalid, "{name:?} {token}");
+        }
+        assert!(Access::new("a", Access::MAX_TOKEN).is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_guard_and_its_lease_are_the_same_access() {
+        let locks = Locks::new(std::sync::Arc::new(MemoryLock::new()));
+        let guard = locks.mutex("orders/42").lock().await.unwrap();
+        let access = Access::from(&guard);
+        assert_eq!((access.name().as_str(), access.token()), ("orders/42", guard.fencing_token().get()));
+        assert_eq!(access, Access::from(&guard.lease()));
+        assert_eq!(access, Access::try_from(("orders/42", guard.fencing_token())).unwrap());
+    }
+}

@@ -1,0 +1,19 @@
+//! The resource's side of a lock: checks of fencing tokens that an application adds in one line.
+//!
+//! A holder that was paused may write after its lock went to another. Each acquisition has a
+//! [fencing token](lock_core::FencingToken), and the tokens of a name rise. A check keeps the highest token that it has
+//! seen of a name, its mark. It refuses an access with a lower one by an error of kind
+//! [`Stale`](lock_core::ErrorKind::Stale), which [names both](Stale). An equal token passes: a holder may write often.
+//!
+//! - `sql`, by the features `sqlite`, `postgres` and `mysql`: in the application's own transaction, by sqlx.
+//! - [`Access::check`]: the rule alone, for a resource of your own.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod access;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+pub mod sql;
+mod stale;
+
+pub use access::Access;
+pub use stale::Stale;

@@ -1,0 +1,38 @@
+//! The marks in PostgreSQL.
+
+use lock_core::LockName;
+use sqlx::error::DatabaseError;
+use sqlx::{PgConnection, Postgres};
+
+use super::sealed::{Marks, Trouble};
+
+/// $1 name, $2 token. Answers the mark if it was not higher. Either way its row is locked, in its newest version: where
+/// the transaction's snapshot has an older one, PostgreSQL fails with a serialization failure instead.
+const RAISE: &str = "INSERT INTO oarlock_fence AS mark (name, token) VALUES ($1, $2)
+    ON CONFLICT (name) DO UPDATE SET token = excluded.token WHERE mark.token <= excluded.token RETURNING token";
+
+/// $1 name. For the error alone; the row is locked already.
+const MARK: &str = "SELECT token FROM oarlock_fence WHERE name = $1";
+
+impl Marks for Postgres {
+    const STORE: &str = "postgres";
+    const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS oarlock_fence (name text COLLATE \"C\" PRIMARY KEY, token bigint NOT NULL) \
+        WITH (fillfactor = 50)";
+
+    async fn raise(connection: &mut PgConnection, name: &LockName, token: i64) -> sqlx::Result<i64> {
+        let raised = sqlx::query_scalar(RAISE).bind(name.as_str()).bind(token).fetch_optional(&mut *connection).await?;
+        match raised {
+            Some(mark) => Ok(mark),
+            None => sqlx::query_scalar(MARK).bind(name.as_str()).fetch_one(connection).await,
+        }
+    }
+
+    fn explain(error: &dyn DatabaseError) -> Trouble {
+        match error.code().as_deref() {
+            // A serialization failure, a deadlock, and a lock that was not free within `lock_timeout`.
+            Some("40001" | "40P01" | "55P03") => Trouble::Conflict,
+            Some("42P01") => Trouble::NoTable,
+            _ => Trouble::Other,
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! The checks on real servers.
+
+mod databases;
+mod sql;
