@@ -227,21 +227,21 @@ impl DistributedLock for Both {
     async fn inspect(&self, name: &LockName) -> Result<LockStatus> {
         let from = async { self.from.inspect(name).await.map_err(of(&self.from, "inspect")) };
         let to = async { self.to.inspect(name).await.map_err(of(&self.to, "inspect")) };
-        let (from, to) = tokio::try_join!(from, to)?;
+        let (from, to) = look::seen(tokio::join!(from, to), LockStatus::free(name.clone()))?;
         Ok(look::status(from, to, self.tokens))
     }
 
     async fn holder(&self, name: &LockName) -> Result<Option<Holder>> {
         let from = async { self.from.holder(name).await.map_err(of(&self.from, "inspect")) };
         let to = async { self.to.holder(name).await.map_err(of(&self.to, "inspect")) };
-        let (from, to) = tokio::try_join!(from, to)?;
+        let (from, to) = look::seen(tokio::join!(from, to), None)?;
         Ok(look::holder(from, to, self.tokens))
     }
 
     async fn list(&self, query: &ListQuery) -> Result<Page> {
         let from = async { self.from.list(query).await.map_err(of(&self.from, "list")) };
         let to = async { self.to.list(query).await.map_err(of(&self.to, "list")) };
-        let (from, to) = tokio::try_join!(from, to)?;
+        let (from, to) = look::seen(tokio::join!(from, to), Page::default())?;
         Ok(look::page(from, to, query, self.tokens))
     }
 

@@ -3,7 +3,18 @@
 use std::collections::BTreeMap;
 
 use super::TokensOf;
-use crate::contract::{Holder, ListQuery, LockName, LockStatus, Page, Waiter};
+use crate::contract::{ErrorKind, Holder, ListQuery, LockName, LockStatus, Page, Result, Waiter};
+
+/// What both stores answer. One of them may refuse, as a SQLite file does in which no lock was taken yet: then there is
+/// `nothing` in it, and the other store's answer counts.
+pub(super) fn seen<T>(answers: (Result<T>, Result<T>), nothing: T) -> Result<(T, T)> {
+    match answers {
+        (Ok(from), Ok(to)) => Ok((from, to)),
+        (Ok(from), Err(error)) if error.kind() == ErrorKind::Refused => Ok((from, nothing)),
+        (Err(error), Ok(to)) if error.kind() == ErrorKind::Refused => Ok((nothing, to)),
+        (Err(error), _) | (_, Err(error)) => Err(error),
+    }
+}
 
 /// Who holds the lock. Where the two stores have different holders, that is the new store's: the old store's waits for
 /// it.
@@ -54,4 +65,22 @@ pub(super) fn page(from: Page, to: Page, query: &ListQuery, tokens: TokensOf) ->
     let next = if locks.len() > limit { Some(locks[limit - 1].name.clone()) } else { end };
     locks.truncate(limit);
     Page::new(locks, next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::Error;
+
+    #[test]
+    fn a_store_that_refuses_has_nothing_and_one_that_is_away_is_an_error() {
+        let refused = || Err(Error::new(ErrorKind::Refused, "no tables yet"));
+        let away = || Err(Error::new(ErrorKind::Unavailable, "away"));
+        assert_eq!(seen((Ok(1), Ok(2)), 0).unwrap(), (1, 2));
+        assert_eq!(seen((Ok(1), refused()), 0).unwrap(), (1, 0));
+        assert_eq!(seen((refused(), Ok(2)), 0).unwrap(), (0, 2));
+        for answers in [(away(), Ok(2)), (Ok(1), away()), (refused(), refused())] {
+            assert!(seen(answers, 0).is_err());
+        }
+    }
 }
