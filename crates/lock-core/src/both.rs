@@ -70,7 +70,7 @@ impl Both {
     }
 
     /// Readies the new store, now that the old one has granted the lock.
-    async fn prepare(&self, claim: &Claim, first: Grant) -> Result<()> {
+    async fn prepare(&self, claim: &Claim, first: &Grant) -> Result<()> {
         let Some(above) = self.tokens.floor(first.token)? else { return Ok(()) };
         self.to.raise_tokens(&claim.name, above).await.map_err(of(&self.to, "raise_tokens"))
     }
@@ -148,7 +148,7 @@ impl DistributedLock for Both {
     async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
         let Some(first) = self.from.try_lock(claim).await.map_err(of(&self.from, "try_lock"))? else { return Ok(None) };
         let second = async {
-            self.prepare(claim, first).await?;
+            self.prepare(claim, &first).await?;
             self.to.try_lock(claim).await.map_err(of(&self.to, "try_lock"))
         };
         match second.await {
@@ -162,7 +162,7 @@ impl DistributedLock for Both {
         let first = self.from.lock(claim).await.map_err(of(&self.from, "lock"))?;
         let until = Mutex::new(first.valid_until);
         let second = async {
-            self.prepare(claim, first).await?;
+            self.prepare(claim, &first).await?;
             self.to.lock(claim).await.map_err(of(&self.to, "lock"))
         };
         let second = tokio::select! {
@@ -255,6 +255,11 @@ impl DistributedLock for Both {
         // In this order: a new store far above the old one would have another meaning.
         self.from.raise_tokens(name, above).await.map_err(of(&self.from, "raise_tokens"))?;
         self.to.raise_tokens(name, above).await.map_err(of(&self.to, "raise_tokens"))
+    }
+
+    /// It has no semaphores: a permit would have to have the same number in both stores.
+    async fn resize(&self, _name: &LockName, _permits: u32) -> Result<bool> {
+        Err(self.capabilities().cannot("count permits: it has no semaphores"))
     }
 
     async fn doctor(&self) -> Result<Vec<Finding>> {

@@ -7,7 +7,7 @@
 //!
 //! A backend implements one trait, [`DistributedLock`]: how its store grants a lock, queues for it, renews and releases
 //! it. It has no guard, no renewal timer and no retry of an acquisition: those are here, once for all. What the core
-//! relies on is [the contract](DistributedLock#the-contract) on the trait, ten rules; the suite in
+//! relies on is [the contract](DistributedLock#the-contract) on the trait, eleven rules; the suite in
 //! `conformance-tests` holds a backend to them.
 //!
 //! # What the core does with it
@@ -48,8 +48,8 @@ pub mod memory;
 pub mod testing;
 
 pub use api::{
-    All, AllGuard, Election, Leadership, Leases, Locks, LocksBuilder, Mutex, Once, OnceGuard, OnceRun, ShutdownReport,
-    Skipped,
+    All, AllGuard, Election, Leadership, Leases, Locks, LocksBuilder, Mutex, Once, OnceGuard, OnceRun, RwLock,
+    Semaphore, ShutdownReport, Skipped,
 };
 pub use authors::{
     Background, Failures, InLine, News, TlsFiles, TokenBase, Waiters, Waiting, Watched, read_file, warn_of,
@@ -61,7 +61,7 @@ pub use connect::{
 };
 pub use contract::{
     Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Fence, FencingToken, Finding, Grant, Holder,
-    Instant, Kept, ListQuery, LockName, LockStatus, LockValue, ManualClock, Mode, Notice, OwnerId, Page, Proclaimed,
-    Renewal, Result, Scope, StaleToken, StoreToken, SystemClock, Unlocked, Waiter,
+    Instant, Kept, ListQuery, LockName, LockStatus, LockValue, ManualClock, Mode, Modes, Notice, OwnerId, Page,
+    Proclaimed, Renewal, Result, Scope, Slots, StaleToken, StoreToken, SystemClock, Unlocked, Waiter,
 };
 pub use engine::{Lease, LeaseState, LockGuard, Observed, Observer, Owner};

@@ -28,7 +28,7 @@ use store::Store;
 
 use crate::contract::{
     Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, Kept, ListQuery, LockName, LockStatus,
-    LockValue, Page, Proclaimed, Renewal, Result, Scope, StoreToken, SystemClock, Unlocked,
+    LockValue, Modes, Page, Proclaimed, Renewal, Result, Scope, StoreToken, SystemClock, Unlocked,
 };
 
 /// One client of an in-memory store. A clone is the same client; [`MemoryLock::client`] is another one of the same
@@ -75,6 +75,7 @@ impl DistributedLock for MemoryLock {
         capabilities.raises_tokens = true;
         capabilities.keeps = true;
         capabilities.values = true;
+        capabilities.modes = Modes::ALL;
         capabilities.min_lease = Duration::from_millis(1);
         capabilities
     }
@@ -85,14 +86,14 @@ impl DistributedLock for MemoryLock {
 
     async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
         self.faults.request(Verb::TryLock).await?;
-        let answer = self.store.try_lock(claim);
+        let answer = self.store.try_lock(claim)?;
         self.faults.reply(self.store.clock()).await;
         Ok(answer)
     }
 
     async fn lock(&self, claim: &Claim) -> Result<Grant> {
         self.faults.request(Verb::Lock).await?;
-        let answer = self.store.lock(claim).await;
+        let answer = self.store.lock(claim).await?;
         self.faults.reply(self.store.clock()).await;
         Ok(answer)
     }
@@ -147,6 +148,13 @@ impl DistributedLock for MemoryLock {
         self.faults.request(Verb::RaiseTokens).await?;
         self.store.raise_tokens(above);
         Ok(())
+    }
+
+    async fn resize(&self, name: &LockName, permits: u32) -> Result<bool> {
+        self.faults.request(Verb::Resize).await?;
+        let answer = self.store.resize(name, permits)?;
+        self.faults.reply(self.store.clock()).await;
+        Ok(answer)
     }
 
     async fn doctor(&self) -> Result<Vec<Finding>> {

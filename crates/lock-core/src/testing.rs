@@ -259,6 +259,10 @@ impl DistributedLock for Faulty {
         self.call(Verb::RaiseTokens, self.0.inner.raise_tokens(name, above)).await
     }
 
+    async fn resize(&self, name: &LockName, permits: u32) -> Result<bool> {
+        self.call(Verb::Resize, self.0.inner.resize(name, permits)).await
+    }
+
     async fn doctor(&self) -> Result<Vec<Finding>> {
         self.call(Verb::Inspect, self.0.inner.doctor()).await
     }

@@ -4,11 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::{All, Election, Mutex, Once};
+use crate::api::{All, Election, Mutex, Once, RwLock, Semaphore};
 use crate::contract::claim::Identity;
 use crate::contract::options::{LockOptions, setters};
 use crate::contract::{
-    Capabilities, DistributedLock, Error, FencingToken, Finding, Holder, ListQuery, LockName, LockStatus, Page, Result,
+    Capabilities, DistributedLock, Error, FencingToken, Finding, Holder, ListQuery, LockName, LockStatus, Mode, Page,
+    Result,
 };
 use crate::engine::core::Core;
 use crate::engine::{Lease, Observer};
@@ -72,6 +73,55 @@ impl Locks {
     {
         let names = names.into_iter().map(|name| name.try_into().map_err(Into::into)).collect();
         All::new(Arc::clone(&self.core), names, self.options)
+    }
+
+    /// A handle for the read-write lock of this name, with these locks' defaults: many read, or one writes. To write is to hold
+    /// the [`mutex`](Self::mutex) of that name. No I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for what cannot be a name; [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the store has no
+    /// read-write locks.
+    pub fn rw_lock<N>(&self, name: N) -> Result<RwLock>
+    where
+        N: TryInto<LockName>,
+        N::Error: Into<Error>,
+    {
+        RwLock::new(Arc::clone(&self.core), name.try_into().map_err(Into::into)?, self.options)
+    }
+
+    /// A handle for the semaphore of this name, of which so many permits are held at a time at most, with these locks' defaults.
+    /// No I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for what cannot be a name, for no permits and for more than
+    /// [`Mode::MOST_PERMITS`](crate::Mode::MOST_PERMITS); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the store has no semaphores.
+    pub fn semaphore<N>(&self, name: N, permits: u32) -> Result<Semaphore>
+    where
+        N: TryInto<LockName>,
+        N::Error: Into<Error>,
+    {
+        Semaphore::new(Arc::clone(&self.core), name.try_into().map_err(Into::into)?, permits, self.options)
+    }
+
+    /// Makes the permits of a [semaphore](Self::semaphore) that is in use so many. More are granted at once to those who wait;
+    /// of fewer nobody loses one who has it. `false`: it is not in use, and the first who asks for it says how many there are.
+    /// Programs that go on to ask for the old number get an error that names both.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for what cannot be a name or a number, for what is in use as a lock, and for fewer permits than
+    /// somebody waits for; [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the store has no semaphores; else as the store says.
+    ///
+    /// # Cancel safety
+    /// Dropped, it may or may not have been done. The same after a lost reply, which is an error. It may be repeated.
+    pub async fn resize(&self, name: &str, permits: u32) -> Result<bool> {
+        self.core.check_open("resize")?;
+        let name = LockName::new(name)?;
+        let resized = async {
+            LockOptions { mode: Mode::Permits { take: 1, of: permits }, ..self.options }
+                .check_mode(&self.core.capabilities)?;
+            self.core.backend.resize(&name, permits).await
+        };
+        resized.await.map_err(|error| self.core.context(error, "resize", Some(&name)))
     }
 
     /// A job of this name, which one of all who think that it is time runs. No I/O; what is wrong is reported when it is run.

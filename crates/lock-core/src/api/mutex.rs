@@ -108,10 +108,7 @@ impl Mutex {
     /// As [`Mutex::lock`] for the acquisition. A release whose reply is lost is repeated in the background: the section
     /// was covered to its end, and its result is returned.
     pub async fn run<T>(&self, section: impl AsyncFnOnce(Lease) -> T) -> Result<T> {
-        let guard = self.lock().await?;
-        let output = guard.run(section(guard.lease())).await?;
-        guard.finish().await?;
-        Ok(output)
+        self.lock().await?.section(section).await
     }
 
     /// Takes the lock now or not at all: `None` means that it is held by another, or waited for where the store is

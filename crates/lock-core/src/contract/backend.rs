@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 
 use crate::contract::{
-    Claim, Clock, Error, ErrorKind, Finding, Holder, Instant, ListQuery, LockName, LockStatus, LockValue, OwnerId,
-    Page, Result, StoreToken,
+    Claim, Clock, Error, ErrorKind, Finding, Holder, Instant, ListQuery, LockName, LockStatus, LockValue, Modes,
+    OwnerId, Page, Result, Slots, StoreToken,
 };
 
 /// A store that grants locks. Backends implement this; applications use [`Locks`](crate::Locks), which adds what is the
@@ -33,7 +33,8 @@ use crate::contract::{
 ///    stores were seen to answer after the lock had gone. It uses the lease that the store granted, not the one asked
 ///    for.
 /// 6. **Tokens rise.** Over release, expiry, crash, eviction, restart and clean-up, a later grant of a name has a
-///    higher token.
+///    higher token. A [shared](crate::Mode::Shared) grant's is above that of every earlier exclusive grant and below that of
+///    every later one; among shared grants nothing is promised. Those of [permits](crate::Mode::Permits) rise for each slot.
 /// 7. **Busy is not an error, an error is not busy.** A dead server, a wrong password and a full disk are errors with
 ///    their source inside.
 /// 8. **Every request is bounded in time.** A server that accepts and never answers costs a bounded wait and yields an
@@ -44,6 +45,13 @@ use crate::contract::{
 ///    store that other holds survive changes that. Whoever waits is granted the lock soon after, as after a lease.
 /// 10. **A value stands and goes with its hold.** It is there from the grant on, only its owner changes it, and nobody
 ///    sees that of one who waits.
+/// 11. **Modes keep apart what must be.** Nobody holds a lock beside an exclusive holder; the permits that are held are
+///    never more than there are, and no two holders have the same slot. There is one line, in the order of arrival: who
+///    cannot be granted yet stops those behind, and [`try_lock`](Self::try_lock) overtakes nobody. (A store that is not
+///    [fair](Capabilities::fair) keeps the rest of this rule.) Each holder has a lease of its own, and no other's renewal
+///    prolongs it. As long as somebody holds or waits, the name is of their [kind](crate::Mode::is_kind_of): to a claim of
+///    another kind the answer is [`ErrorKind::Invalid`], from [`Mode::check_kind`](crate::Mode::check_kind). A claim asks only for
+///    [`modes`](Capabilities::modes) that the store has; [`keep`](Self::keep) and values are exclusive holders'.
 #[async_trait]
 pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     /// What this store can do.
@@ -129,7 +137,8 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     /// The locks that are held or waited for, in the order of their names, a page at a time.
     async fn list(&self, query: &ListQuery) -> Result<Page>;
 
-    /// Ends a hold by force, whoever's it is, and answers whose it was. The owner learns of it as a loss.
+    /// Ends a hold by force, whoever's it is, and answers whose it was. The owner learns of it as a loss. Of several holders
+    /// all lose the lock, and the first is answered.
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>>;
 
     /// Every claim that is made after this has answered gets a token above `above`, if it is granted. A store that counts
@@ -144,6 +153,19 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
         Err(self.capabilities().cannot(RAISE))
     }
 
+    /// Makes the permits of a semaphore that is in use so many: more are granted at once to those who wait, and fewer are
+    /// left to those who hold more. From then on it is of that kind, also for those who wait. `false`: it is not in use,
+    /// and the first who asks for it says how many there are.
+    ///
+    /// It may be repeated after a lost reply.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for what is in use as a lock, and for fewer permits than somebody waits for;
+    /// [`ErrorKind::Unsupported`] unless the store has [permits](crate::Modes::permits).
+    async fn resize(&self, _name: &LockName, _permits: u32) -> Result<bool> {
+        Err(self.capabilities().cannot(RESIZE))
+    }
+
     /// Settings of the store that void a promise.
     async fn doctor(&self) -> Result<Vec<Finding>>;
 
@@ -154,6 +176,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
 /// What not every store can do.
 pub(crate) const KEEP: &str = "keep a lock for an owner that has gone";
 pub(crate) const SHOW: &str = "show a value with a lock";
+const RESIZE: &str = "count permits: it has no semaphores";
 const RAISE: &str = "raise its tokens";
 
 /// How far a lock of a store reaches.
@@ -184,6 +207,8 @@ pub struct Capabilities {
     pub keeps: bool,
     /// Does it know values, and [`proclaim`](DistributedLock::proclaim)?
     pub values: bool,
+    /// In which modes can it be held besides [`Mode::Exclusive`](crate::Mode::Exclusive)?
+    pub modes: Modes,
     /// Does it tell [`changes`](DistributedLock::changes), so that whoever observes need not ask so often?
     pub tells_changes: bool,
     /// Is an eviction noticed at once, not only at the next renewal?
@@ -211,6 +236,7 @@ impl Capabilities {
             raises_tokens,
             keeps,
             values,
+            modes: Modes::NONE,
             tells_changes,
             prompt_loss,
             min_lease,
@@ -226,20 +252,29 @@ impl Capabilities {
 }
 
 /// The store granted the lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Grant {
-    /// Higher than in any earlier grant of the name.
+    /// Higher than in any earlier grant of the name: rule 6 of the [contract](DistributedLock#the-contract).
     pub token: StoreToken,
     /// Until when the store cannot grant it to another, unless renewed: rule 5 of the
     /// [contract](DistributedLock#the-contract). The core takes a margin off it.
     pub valid_until: Instant,
+    /// Which permits were granted, as many as were asked for; none of a lock.
+    pub slots: Slots,
 }
 
 impl Grant {
     /// A grant with this token, until then.
     pub fn new(token: StoreToken, valid_until: Instant) -> Self {
-        Self { token, valid_until }
+        Self { token, valid_until, slots: Slots::default() }
+    }
+
+    /// Of these permits.
+    #[must_use]
+    pub fn with_slots(mut self, slots: Slots) -> Self {
+        self.slots = slots;
+        self
     }
 }
 

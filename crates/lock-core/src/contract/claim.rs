@@ -8,7 +8,7 @@ use rand::rngs::SysRng;
 use rand::{Rng, TryRng};
 use uuid::Uuid;
 
-use crate::contract::{Error, ErrorKind, LockName, LockValue, Result};
+use crate::contract::{Error, ErrorKind, LockName, LockValue, Mode, Result};
 
 /// Before the owner of a kept hold.
 const KEPT: &str = "kept#";
@@ -164,12 +164,14 @@ pub struct Claim {
     /// What everybody sees with the hold from the grant on. [`proclaim`](crate::DistributedLock::proclaim) changes it in
     /// the store, and not here.
     pub value: Option<LockValue>,
+    /// How the lock is wanted: one of the [`modes`](crate::Capabilities::modes) of the store.
+    pub mode: Mode,
 }
 
 impl Claim {
-    /// A claim that is not `fair` and shows nothing.
+    /// A claim to the lock alone that is not `fair` and shows nothing.
     pub fn new(name: LockName, owner: OwnerId, lease: Duration) -> Self {
-        Self { name, owner, lease, fair: false, value: None }
+        Self { name, owner, lease, fair: false, value: None, mode: Mode::Exclusive }
     }
 }
 

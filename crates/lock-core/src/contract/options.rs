@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::contract::{Capabilities, Error, ErrorKind, FencingToken, Result, StoreToken};
+use crate::contract::{Capabilities, Error, ErrorKind, FencingToken, Mode, Result, StoreToken};
 
 /// The longest lease, hold or wait: long enough for anybody, short enough that no arithmetic overflows.
 pub(crate) const MAX_DURATION: Duration = Duration::from_secs(366 * 24 * 3600);
@@ -32,6 +32,8 @@ pub(crate) struct LockOptions {
     pub(crate) token_floor: u64,
     /// Not shared with others of this process: it asks the store itself, and nothing of it is handed over.
     pub(crate) alone: bool,
+    /// How the lock is wanted.
+    pub(crate) mode: Mode,
 }
 
 impl Default for LockOptions {
@@ -49,6 +51,7 @@ impl Default for LockOptions {
             outage: Duration::from_secs(10),
             token_floor: 0,
             alone: false,
+            mode: Mode::Exclusive,
         }
     }
 }
@@ -121,6 +124,7 @@ impl LockOptions {
                 ));
             }
         }
+        self.check_mode(backend)?;
         self.store_floor()?;
         if self.token_floor > 0 && !backend.raises_tokens {
             let message = format!("{} cannot raise its tokens: leave `token_floor` off", backend.backend);
@@ -136,6 +140,15 @@ impl LockOptions {
             ));
         }
         Ok(())
+    }
+
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where the backend has no such mode; [`ErrorKind::Invalid`] for what no store could grant.
+    pub(crate) fn check_mode(&self, backend: &Capabilities) -> Result<()> {
+        match backend.modes.lacks(self.mode) {
+            Some(what) => Err(backend.cannot(what)),
+            None => self.mode.check(),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::contract::{LockName, LockValue, OwnerId, StoreToken};
+use crate::contract::{LockName, LockValue, Mode, OwnerId, Slots, StoreToken};
 
 /// Who holds a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,10 @@ pub struct Holder {
     pub token: StoreToken,
     /// What the owner shows with its hold, if it shows something.
     pub value: Option<LockValue>,
+    /// How it holds the lock.
+    pub mode: Mode,
+    /// The permits that it has, of a semaphore's.
+    pub slots: Slots,
     /// Has the owner gone, and the hold goes on without it until its time is over? See
     /// [`keep`](crate::DistributedLock::keep).
     pub kept: bool,
@@ -36,7 +40,15 @@ impl Holder {
     pub fn new(owner: OwnerId, token: StoreToken, held_for: Duration, remaining: Duration) -> Self {
         let before = owner.before_it_kept();
         let kept = before.is_some();
-        Self { owner: before.unwrap_or(owner), held_for, remaining, token, value: None, kept }
+        let (mode, slots) = (Mode::Exclusive, Slots::default());
+        Self { owner: before.unwrap_or(owner), held_for, remaining, token, value: None, mode, slots, kept }
+    }
+
+    /// Not alone: in this mode, with these permits.
+    #[must_use]
+    pub fn with_mode(mut self, mode: Mode, slots: Slots) -> Self {
+        (self.mode, self.slots) = (mode, slots);
+        self
     }
 
     /// With what its owner shows.
@@ -47,15 +59,6 @@ impl Holder {
     }
 }
 
-/// How a lock is held or wanted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Mode {
-    /// By one alone.
-    #[default]
-    Exclusive,
-}
-
 /// Who waits for a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -64,6 +67,13 @@ pub struct Waiter {
     pub owner: OwnerId,
     /// How it wants the lock.
     pub mode: Mode,
+}
+
+impl Waiter {
+    /// This owner, who wants the lock in this mode.
+    pub fn new(owner: OwnerId, mode: Mode) -> Self {
+        Self { owner, mode }
+    }
 }
 
 impl From<OwnerId> for Waiter {
@@ -79,7 +89,7 @@ impl From<OwnerId> for Waiter {
 pub struct LockStatus {
     /// The lock.
     pub name: LockName,
-    /// Who holds it, if anybody does: one, as long as there is only [`Mode::Exclusive`].
+    /// Who holds it: several if they share it.
     pub holders: Vec<Holder>,
     /// Who waits for it, the first in line first; empty where the store keeps no line.
     pub waiters: Vec<Waiter>,

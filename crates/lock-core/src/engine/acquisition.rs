@@ -11,7 +11,7 @@ use tracing::Instrument;
 use tracing::field::Empty;
 
 use crate::contract::options::LockOptions;
-use crate::contract::{Error, ErrorKind, Holder, Instant, LockName, LockValue, Result};
+use crate::contract::{Error, ErrorKind, Holder, Instant, LockName, LockValue, Mode, Result};
 use crate::engine::core::{Core, closed, sleep_until};
 use crate::engine::outage::Outage;
 use crate::engine::queue::{Entry, Ticket};
@@ -212,6 +212,10 @@ impl<'a> Acquisition<'a> {
     /// Comes to the queue in the process, and waits there for its turn, which began at the time that is answered.
     async fn come(&self) -> Result<(Come, Instant)> {
         let core = self.core;
+        // The store's line is the only one in which all modes stand.
+        if self.options.mode != Mode::Exclusive {
+            return Ok((Come::Ask(None), core.clock.now()));
+        }
         loop {
             let now = core.clock.now();
             let ticket = Ticket { options: self.options, owner: self.owner, waits: self.waits(), now };
@@ -285,7 +289,7 @@ impl<'a> Acquisition<'a> {
     }
 
     fn request(&self, permit: Option<Permit>, lease: Duration) -> Request {
-        let claim = self.core.claim(self.name.clone(), lease, self.options.fair, self.value.cloned());
+        let claim = self.core.claim(self.name.clone(), lease, self.options, self.value.cloned());
         Request::begin(self.core, claim, self.waits(), permit)
     }
 

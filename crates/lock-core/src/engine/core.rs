@@ -10,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 use crate::contract::claim::Identity;
 use crate::contract::options::LockOptions;
 use crate::contract::{
-    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Grant, Instant, LockName, LockValue, Result, Scope,
+    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Grant, Instant, LockName, LockValue, Mode, Result,
+    Scope,
 };
 use crate::engine::hold::{End, Hold, Process};
 use crate::engine::janitor::Janitor;
@@ -70,9 +71,16 @@ impl Core {
     }
 
     /// A claim by a new owner.
-    pub(crate) fn claim(&self, name: LockName, lease: Duration, fair: bool, value: Option<LockValue>) -> Claim {
+    pub(crate) fn claim(
+        &self,
+        name: LockName,
+        lease: Duration,
+        options: &LockOptions,
+        value: Option<LockValue>,
+    ) -> Claim {
         let owner = self.identity.draw(self.capabilities.scope == Scope::Process);
-        Claim { fair, value, ..Claim::new(name, owner, lease) }
+        let (fair, mode) = (options.fair, options.mode);
+        Claim { fair, value, mode, ..Claim::new(name, owner, lease) }
     }
 
     /// The lease to ask for. A store may learn how long one it can give only when it is asked for a longer one.
@@ -148,7 +156,10 @@ impl Core {
         if course.is_none() || closed {
             return Err(guard(lease));
         }
-        self.queue.granted(&lease, owner, permit, guard);
+        // Of what others hold as well, the queue knows nothing.
+        if options.mode == Mode::Exclusive {
+            self.queue.granted(&lease, owner, permit, guard);
+        }
         Ok(LockGuard::granted(lease, Arc::clone(self)))
     }
 

@@ -157,6 +157,13 @@ impl LockGuard {
         }
     }
 
+    /// Runs a section, and releases the lock at its end.
+    pub(crate) async fn section<T>(self, section: impl AsyncFnOnce(Lease) -> T) -> Result<T> {
+        let output = self.run(section(self.lease())).await?;
+        self.finish().await?;
+        Ok(output)
+    }
+
     /// The same at the end of a section that the lock covered: only its loss is an error. What else fails is repeated in the
     /// background.
     pub(crate) async fn finish(self) -> Result<()> {

@@ -131,6 +131,11 @@ impl Hold {
         self.process.clock.sleep_until(at).await;
     }
 
+    /// The permits that it has.
+    pub(crate) fn slots(&self) -> &[u32] {
+        self.grant.slots.as_slice()
+    }
+
     pub(crate) fn token(&self, turn: u8) -> FencingToken {
         FencingToken::handed_over(self.grant.token, turn)
     }
@@ -306,12 +311,13 @@ impl Hold {
     pub(crate) fn holder(&self) -> Option<Holder> {
         let now = self.now();
         let until = self.what_next(now)?.until;
-        Some(Holder::new(
+        let holder = Holder::new(
             self.claim.owner.clone(),
             self.grant.token,
             now.saturating_duration_since(self.since),
             until.saturating_duration_since(now),
-        ))
+        );
+        Some(holder.with_mode(self.claim.mode, self.grant.slots.clone()))
     }
 
     fn course(&self, until: Instant, limit: Option<Instant>) -> Course {

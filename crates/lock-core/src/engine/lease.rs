@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::contract::{Error, ErrorKind, FencingToken, LockName, OwnerId, Result};
+use crate::contract::{Error, ErrorKind, FencingToken, LockName, Mode, OwnerId, Result};
 use crate::engine::hold::{End, Hold};
 
 /// The three states of a hold.
@@ -63,6 +63,25 @@ impl Lease {
     /// checks it, not let pass without.
     pub fn fencing_token(&self) -> FencingToken {
         self.hold.token(self.turn)
+    }
+
+    /// How the lock is held. It decides what a resource does with the [fencing token](Self::fencing_token): a shared holder's
+    /// is refused if it is lower than the highest that an exclusive holder has shown, and raises nothing itself; a holder
+    /// of permits shows its token for each of its [slots](Self::slots).
+    pub fn mode(&self) -> Mode {
+        self.hold.claim.mode
+    }
+
+    /// The permits that are held, of a semaphore's: numbers below that of all permits, in rising order, which nobody else
+    /// has at the same time. None of a lock.
+    pub fn slots(&self) -> &[u32] {
+        self.hold.slots()
+    }
+
+    /// The first of the [slots](Self::slots): the only one of who takes a permit alone. A place in a pool, a file or a port
+    /// can have that number.
+    pub fn slot(&self) -> Option<u32> {
+        self.slots().first().copied()
     }
 
     /// The lock.

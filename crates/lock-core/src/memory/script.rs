@@ -32,11 +32,13 @@ pub enum Verb {
     Evict,
     /// Raising its tokens.
     RaiseTokens,
+    /// Changing the number of permits.
+    Resize,
 }
 
 impl Verb {
     /// All of them, in their order.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::TryLock,
         Self::Lock,
         Self::Unlock,
@@ -46,6 +48,7 @@ impl Verb {
         Self::Inspect,
         Self::Evict,
         Self::RaiseTokens,
+        Self::Resize,
     ];
 }
 

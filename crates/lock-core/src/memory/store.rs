@@ -8,8 +8,8 @@ use foldhash::fast::RandomState;
 use tokio::sync::Notify;
 
 use crate::contract::{
-    Claim, Clock, Grant, Holder, Instant, Kept, ListQuery, LockName, LockStatus, LockValue, OwnerId, Page, Proclaimed,
-    Renewal, StoreToken, Unlocked,
+    Claim, Clock, Error, ErrorKind, Grant, Holder, Instant, Kept, ListQuery, LockName, LockStatus, LockValue, Mode,
+    OwnerId, Page, Proclaimed, Renewal, Result, Slots, StoreToken, Unlocked, Waiter,
 };
 
 #[derive(Debug)]
@@ -29,9 +29,10 @@ struct State {
     ahead: Duration,
 }
 
+/// A lock that is in use: somebody holds it.
 #[derive(Debug, Default)]
 struct Lock {
-    holding: Option<Holding>,
+    holdings: Vec<Holding>,
     line: VecDeque<Waiting>,
 }
 
@@ -39,6 +40,7 @@ struct Lock {
 struct Holding {
     owner: OwnerId,
     value: Option<LockValue>,
+    mode: Mode,
     grant: Grant,
     since: Instant,
     /// By the store's time.
@@ -77,11 +79,11 @@ fn next(tokens: &mut u64, now: Now) -> u64 {
 }
 
 impl Holding {
-    fn new(claim: &Claim, token: u64, now: Now) -> Self {
+    fn new(claim: &Claim, token: u64, slots: Slots, now: Now) -> Self {
         let token = StoreToken::new(token).expect("no process counts that far");
-        let grant = Grant::new(token, now.ours + claim.lease);
-        let (owner, value) = (claim.owner.clone(), claim.value.clone());
-        Self { owner, value, grant, since: now.stores, expires: now.stores + claim.lease }
+        let grant = Grant::new(token, now.ours + claim.lease).with_slots(slots);
+        let (owner, value, mode) = (claim.owner.clone(), claim.value.clone(), claim.mode);
+        Self { owner, value, mode, grant, since: now.stores, expires: now.stores + claim.lease }
     }
 
     fn holder(&self, now: Now) -> Holder {
@@ -92,6 +94,7 @@ impl Holding {
             self.expires.saturating_duration_since(now.stores),
         )
         .with_value(self.value.clone())
+        .with_mode(self.mode, self.grant.slots.clone())
     }
 }
 
@@ -113,76 +116,74 @@ impl Store {
         (state, now)
     }
 
-    pub(super) fn try_lock(&self, claim: &Claim) -> Option<Grant> {
+    pub(super) fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
         let (mut state, now) = self.state();
         let State { locks, tokens, .. } = &mut *state;
         if let Some(lock) = locks.get_mut(&claim.name)
             && lock.settle(tokens, now)
         {
-            return lock.grant_of(&claim.owner);
+            return lock.join(claim, tokens, now);
         }
-        let token = next(tokens, now);
-        let holding = Holding::new(claim, token, now);
-        let grant = holding.grant;
-        locks.insert(claim.name.clone(), Lock { holding: Some(holding), line: VecDeque::new() });
-        Some(grant)
+        let mut lock = Lock::default();
+        let grant = lock.hold(claim, tokens, now);
+        locks.insert(claim.name.clone(), lock);
+        Ok(Some(grant))
     }
 
-    pub(super) async fn lock(&self, claim: &Claim) -> Grant {
-        if let Some(grant) = self.try_lock(claim) {
-            return grant;
+    pub(super) async fn lock(&self, claim: &Claim) -> Result<Grant> {
+        if let Some(grant) = self.try_lock(claim)? {
+            return Ok(grant);
         }
         loop {
-            let (granted, expires) = match self.stand_in_line(claim) {
-                Ok(grant) => return grant,
+            let (granted, expires) = match self.stand_in_line(claim)? {
+                Ok(grant) => return Ok(grant),
                 Err(waiting) => waiting,
             };
             tokio::select! {
                 () = granted.notified() => {}
-                // The holder may never say a word again: then its lease's end is what there is to wait for.
+                // A holder may never say a word again: then its lease's end is what there is to wait for.
                 () = self.clock.sleep_until(expires) => {}
             }
         }
     }
 
     /// The grant, or what to wait for.
-    fn stand_in_line(&self, claim: &Claim) -> Result<Grant, (Arc<Notify>, Instant)> {
+    fn stand_in_line(&self, claim: &Claim) -> Result<std::result::Result<Grant, (Arc<Notify>, Instant)>> {
         let (mut state, now) = self.state();
-        let ahead = state.ahead;
-        let Some(lock) = state.settle(&claim.name, now) else {
+        let State { locks, tokens, ahead } = &mut *state;
+        let used = locks.get_mut(&claim.name).and_then(|lock| lock.settle(tokens, now).then_some(lock));
+        let Some(lock) = used else {
             drop(state);
             // Free, with nobody in line: between two looks somebody may have taken it all the same.
-            return self.try_lock(claim).ok_or_else(|| (Arc::default(), now.ours));
+            return Ok(self.try_lock(claim)?.ok_or_else(|| (Arc::default(), now.ours)));
         };
-        if let Some(grant) = lock.grant_of(&claim.owner) {
-            return Ok(grant);
+        if let Some(waiting) = lock.line.iter().find(|waiting| waiting.claim.owner == claim.owner) {
+            return Ok(Err((Arc::clone(&waiting.granted), lock.next_end(now).saturating_sub(*ahead))));
         }
-        let granted = match lock.line.iter().find(|waiting| waiting.claim.owner == claim.owner) {
-            Some(waiting) => Arc::clone(&waiting.granted),
-            None => {
-                let granted = Arc::new(Notify::new());
-                let waiting = Waiting { claim: claim.clone(), granted: Arc::clone(&granted) };
-                lock.line.push_back(waiting);
-                granted
-            }
-        };
-        let expires = lock.holding.as_ref().map_or(now.stores, |holding| holding.expires);
-        Err((granted, expires.saturating_sub(ahead)))
+        if let Some(grant) = lock.join(claim, tokens, now)? {
+            return Ok(Ok(grant));
+        }
+        let granted = Arc::new(Notify::new());
+        lock.line.push_back(Waiting { claim: claim.clone(), granted: Arc::clone(&granted) });
+        Ok(Err((granted, lock.next_end(now).saturating_sub(*ahead))))
     }
 
     pub(super) fn unlock(&self, claim: &Claim) -> Unlocked {
         let (mut state, now) = self.state();
         let State { locks, tokens, .. } = &mut *state;
         let Some(lock) = locks.get_mut(&claim.name) else { return Unlocked::NotHeld };
-        let mut is_used = lock.settle(tokens, now);
-        let is_held = lock.grant_of(&claim.owner).is_some();
-        if is_held {
-            lock.holding = None;
-            is_used = lock.settle(tokens, now);
-        } else {
-            lock.line.retain(|waiting| waiting.claim.owner != claim.owner);
-        }
-        if !is_used {
+        lock.settle(tokens, now);
+        let is_held = match lock.held_by(&claim.owner) {
+            Some(at) => {
+                lock.holdings.swap_remove(at);
+                true
+            }
+            None => {
+                lock.line.retain(|waiting| waiting.claim.owner != claim.owner);
+                false
+            }
+        };
+        if !lock.settle(tokens, now) {
             locks.remove(&claim.name);
         }
         if is_held { Unlocked::Released } else { Unlocked::NotHeld }
@@ -202,7 +203,7 @@ impl Store {
 
     /// What is held by this owner.
     fn held<'a>(state: &'a mut State, claim: &Claim, now: Now) -> Option<&'a mut Holding> {
-        state.settle(&claim.name, now)?.holding.as_mut().filter(|holding| holding.owner == claim.owner)
+        state.settle(&claim.name, now)?.holdings.iter_mut().find(|holding| holding.owner == claim.owner)
     }
 
     pub(super) fn keep(&self, claim: &Claim, rest: Duration) -> Kept {
@@ -232,10 +233,9 @@ impl Store {
 
     pub(super) fn inspect(&self, name: &LockName) -> LockStatus {
         let (mut state, now) = self.state();
-        let lock = state.settle(name, now);
-        let holder = lock.as_ref().and_then(|lock| lock.holding.as_ref()).map(|holding| holding.holder(now));
-        let waiters = lock.map_or_else(Vec::new, |lock| lock.line.iter().map(|w| w.claim.owner.clone()).collect());
-        LockStatus::new(name.clone(), holder, waiters)
+        let Some(lock) = state.settle(name, now) else { return LockStatus::free(name.clone()) };
+        let waiters = lock.line.iter().map(|waiting| Waiter::new(waiting.claim.owner.clone(), waiting.claim.mode));
+        LockStatus::new(name.clone(), lock.holdings.iter().map(|holding| holding.holder(now)), waiters)
     }
 
     pub(super) fn list(&self, query: &ListQuery) -> Page {
@@ -252,9 +252,18 @@ impl Store {
 
     pub(super) fn evict(&self, name: &LockName) -> Option<Holder> {
         let (mut state, now) = self.state();
-        let evicted = state.settle(name, now)?.holding.take()?;
+        let evicted = std::mem::take(&mut state.settle(name, now)?.holdings);
         state.settle(name, now);
-        Some(evicted.holder(now))
+        evicted.first().map(|holding| holding.holder(now))
+    }
+
+    pub(super) fn resize(&self, name: &LockName, permits: u32) -> Result<bool> {
+        let (mut state, now) = self.state();
+        let Some(lock) = state.settle(name, now) else { return Ok(false) };
+        let waiting = lock.line.iter_mut().map(|waiting| &mut waiting.claim.mode);
+        resized(lock.holdings.iter_mut().map(|holding| &mut holding.mode), waiting, permits)?;
+        state.settle(name, now);
+        Ok(true)
     }
 
     pub(super) fn raise_tokens(&self, above: StoreToken) {
@@ -273,22 +282,71 @@ impl Store {
     }
 }
 
+/// Makes all of them such as of so many permits.
+fn resized<'a>(
+    held: impl Iterator<Item = &'a mut Mode>,
+    waiting: impl Iterator<Item = &'a mut Mode>,
+    permits: u32,
+) -> Result<()> {
+    let waiting: Vec<_> = waiting.collect();
+    let most = waiting.iter().map(|mode| mode.weight()).max().unwrap_or_default();
+    if most > permits {
+        let wrong = format!("somebody waits for {most} permits: let there be as many at least, and not {permits}");
+        return Err(Error::new(ErrorKind::Invalid, wrong));
+    }
+    for mode in held.chain(waiting) {
+        let Mode::Permits { of, .. } = mode else {
+            return Err(Error::new(ErrorKind::Invalid, "it is in use as a lock, which has no permits"));
+        };
+        *of = permits;
+    }
+    Ok(())
+}
+
 impl Lock {
-    /// What has run out is gone, and the first in line has what is free. Does anybody use it?
+    /// What has run out is gone, and the first in line have what is free. Does anybody use it?
     fn settle(&mut self, tokens: &mut u64, now: Now) -> bool {
-        if self.holding.as_ref().is_some_and(|holding| holding.expires <= now.stores) {
-            self.holding = None;
-        }
-        if self.holding.is_none()
+        self.holdings.retain(|holding| holding.expires > now.stores);
+        while self.line.front().is_some_and(|first| first.claim.mode.fits(modes(&self.holdings)))
             && let Some(first) = self.line.pop_front()
         {
-            self.holding = Some(Holding::new(&first.claim, next(tokens, now), now));
+            self.hold(&first.claim, tokens, now);
             first.granted.notify_one();
         }
-        self.holding.is_some()
+        !self.holdings.is_empty()
     }
 
-    fn grant_of(&self, owner: &OwnerId) -> Option<Grant> {
-        self.holding.as_ref().filter(|holding| holding.owner == *owner).map(|holding| holding.grant)
+    /// What this claim is granted beside the others: now, or before.
+    fn join(&mut self, claim: &Claim, tokens: &mut u64, now: Now) -> Result<Option<Grant>> {
+        if let Some(at) = self.held_by(&claim.owner) {
+            return Ok(Some(self.holdings[at].grant.clone()));
+        }
+        if let Some(held) = modes(&self.holdings).next() {
+            claim.mode.check_kind(held)?;
+        }
+        let fits = self.line.is_empty() && claim.mode.fits(modes(&self.holdings));
+        Ok(fits.then(|| self.hold(claim, tokens, now)))
     }
+
+    fn hold(&mut self, claim: &Claim, tokens: &mut u64, now: Now) -> Grant {
+        let taken = self.holdings.iter().flat_map(|holding| holding.grant.slots.as_slice().iter().copied());
+        let slots = Slots::free(claim.mode, taken);
+        let holding = Holding::new(claim, next(tokens, now), slots, now);
+        let grant = holding.grant.clone();
+        self.holdings.push(holding);
+        grant
+    }
+
+    fn held_by(&self, owner: &OwnerId) -> Option<usize> {
+        self.holdings.iter().position(|holding| holding.owner == *owner)
+    }
+
+    /// When the next lease is over, by the store's time.
+    fn next_end(&self, now: Now) -> Instant {
+        self.holdings.iter().map(|holding| holding.expires).min().unwrap_or(now.stores)
+    }
+}
+
+fn modes(holdings: &[Holding]) -> impl Iterator<Item = Mode> {
+    holdings.iter().map(|holding| holding.mode)
 }
