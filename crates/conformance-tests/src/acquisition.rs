@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use lock_core::Mode;
+
 use crate::history::{Event, What};
 
 /// One acquisition, from its question to its end.
@@ -10,6 +12,9 @@ pub(crate) struct Acquisition<'a> {
     pub(crate) client: &'a str,
     pub(crate) name: &'a str,
     pub(crate) events: Vec<&'a Event>,
+    pub(crate) mode: Mode,
+    /// The permits that were granted.
+    pub(crate) slots: &'a [u32],
     pub(crate) asked: u64,
     pub(crate) lease: u64,
     pub(crate) watched: bool,
@@ -37,11 +42,13 @@ pub(crate) fn acquisitions(events: &[Event]) -> Vec<Acquisition<'_>> {
     in_time.sort_by_key(|event| event.at);
     let mut all = HashMap::<(&str, u64), Acquisition<'_>>::new();
     for event in in_time {
-        if let What::Acquire { name, lease, watched } = &event.what {
+        if let What::Acquire { name, mode, lease, watched } = &event.what {
             let new = Acquisition {
                 client: &event.client,
                 name,
                 events: vec![event],
+                mode: *mode,
+                slots: &[],
                 asked: event.at,
                 lease: *lease,
                 watched: *watched,
@@ -74,6 +81,7 @@ impl<'a> Acquisition<'a> {
                 self.until = self.until.max(until);
             }
             What::Checked { held: true, until } => self.until = self.until.max(*until),
+            What::Slots { slots } => self.slots = slots,
             What::Denied => self.denied = Some(at),
             What::Failed { unknown } => self.failed = Some((at, *unknown)),
             What::Told => self.told = Some(at),
@@ -92,6 +100,11 @@ impl<'a> Acquisition<'a> {
 
     pub(crate) fn token(&self) -> u64 {
         self.granted.map_or(0, |(_, token)| token)
+    }
+
+    /// Must it not be held at the same time as the other? Those of a semaphore are asked with one slot in common.
+    pub(crate) fn excludes(&self, other: &Self) -> bool {
+        self.mode != Mode::Shared || other.mode != Mode::Shared
     }
 
     /// The earliest moment at which the store may have ended this hold: when the client asked for it, or when its time

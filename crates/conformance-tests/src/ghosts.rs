@@ -59,7 +59,9 @@ mod tests {
 
     #[test]
     fn a_ghost_is_shown_with_what_is_known_of_it() {
-        let acquire = |at, op| event(at, op, What::Acquire { name: "x".into(), lease: 5, watched: true });
+        let acquire = |at, op| {
+            event(at, op, What::Acquire { name: "x".into(), mode: lock_core::Mode::Exclusive, lease: 5, watched: true })
+        };
         let left = |token| event(99, 0, What::Left { name: "x".into(), token, waiters: 2 });
         let granted = |at, op, token| event(at, op, What::Granted { token, until: at + 5 });
         let history = [acquire(1, 1), granted(2, 1, 7), acquire(3, 2), granted(4, 2, 8), left(Some(8)), left(None)];

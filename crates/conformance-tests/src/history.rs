@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use lock_core::Mode;
 use serde::{Deserialize, Serialize};
 
 /// One thing that happened.
@@ -30,6 +31,9 @@ pub enum What {
     Acquire {
         /// The lock.
         name: String,
+        /// How it is wanted.
+        #[serde(default)]
+        mode: Mode,
         /// The lease asked for, in nanoseconds.
         lease: u64,
         /// Is somebody listening for the loss, who logs [`What::Told`]?
@@ -41,6 +45,11 @@ pub enum What {
         token: u64,
         /// Until when the client now believes to hold it, unless it hears more.
         until: u64,
+    },
+    /// Which permits are granted, before the grant itself.
+    Slots {
+        /// Their numbers.
+        slots: Vec<u32>,
     },
     /// It was not granted: held by another.
     Denied,
@@ -226,7 +235,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("h.jsonl");
         let log = Log::to_file("a", &path).unwrap();
-        log.log(1, What::Acquire { name: "n \"x\"\n".into(), lease: 5, watched: true });
+        log.log(1, What::Acquire { name: "n \"x\"\n".into(), mode: Mode::Shared, lease: 5, watched: true });
         log.client("b").log_at(9, 2, What::Granted { token: u64::MAX, until: 10 });
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(b"{\"at\":1,\"cli").unwrap();

@@ -137,6 +137,7 @@ mod proxy;
 mod recorder;
 mod report;
 pub mod resource;
+mod rivals;
 mod suite;
 pub mod torture;
 mod victim;

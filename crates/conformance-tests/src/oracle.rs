@@ -18,16 +18,24 @@
 //!   and is not forgiven.)
 //! - **N2** After a stop that was longer than the lease, the first question is answered "not held".
 //!
+//! Those who share a lock break none of them among each other: for a reader only writers count, in T1, T2, S0, B1, R1 and D1.
+//! A semaphore is taken apart into its slots, each of which has to keep T1, T2, S0, B1 and R1 as a lock does; besides:
+//!
+//! - **P1** A grant has as many slots as it took permits, no more than there are, and each once.
+//!
 //! And for a resource's own log, in its order, see [`check_resource`]: **F1** tokens of what was let in never fall,
 //! **F2** no update is lost.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use lock_core::Mode;
+
 use crate::acquisition::{Acquisition, Pauses, acquisitions};
 use crate::history::{Event, What, nanos};
 use crate::ordeal::ordeals;
 use crate::resource::{Access, Kind};
+use crate::rivals::{Reasons, Rivals, by_slot};
 pub use crate::violation::Violation;
 
 /// What the clock of a busy machine may cost, where a rule speaks of it.
@@ -115,13 +123,17 @@ impl<'a> Name<'a, '_> {
     fn judge(&mut self) {
         let mut grants: Vec<_> = self.all.iter().filter(|a| a.granted.is_some()).cloned().collect();
         self.verdict.grants += grants.len();
-        self.beliefs(&mut grants);
+        self.slots(&grants);
+        for mut alone in by_slot(&grants) {
+            self.beliefs(&mut alone);
+            self.later_tokens(&mut alone);
+            alone.sort_by_key(|grant| (grant.token(), grant.asked));
+            self.unique_tokens(&alone);
+            self.lease_mutex(&alone);
+            self.releases(&alone);
+        }
         self.forgotten(&grants);
-        self.later_tokens(&mut grants);
         grants.sort_by_key(|grant| (grant.token(), grant.asked));
-        self.unique_tokens(&grants);
-        self.lease_mutex(&grants);
-        self.releases(&grants);
         self.notices(&grants);
         self.values(&grants);
         self.denials();
@@ -174,7 +186,7 @@ impl<'a> Name<'a, '_> {
 
     fn unique_tokens(&mut self, by_token: &[Acquisition<'a>]) {
         for pair in by_token.windows(2) {
-            if pair[0].token() == pair[1].token() {
+            if pair[0].token() == pair[1].token() && pair[0].excludes(&pair[1]) {
                 self.broken("T1", format!("token {} was given twice", pair[0].token()), &[&pair[0], &pair[1]]);
             }
         }
@@ -185,13 +197,15 @@ impl<'a> Name<'a, '_> {
         let mut answered: Vec<_> = grants.iter().collect();
         answered.sort_by_key(|grant| grant.answered());
         let mut found = Vec::new();
-        let (mut seen, mut highest) = (0, None::<&Acquisition<'a>>);
+        let (mut seen, mut highest) = (0, Rivals::default());
         for grant in grants.iter() {
             while let Some(before) = answered.get(seen).filter(|before| before.answered() < grant.asked) {
-                highest = Some(highest.map_or(before, |h| if before.token() > h.token() { before } else { h }));
+                highest.put(before.token(), before);
                 seen += 1;
             }
-            if let Some(before) = highest.filter(|before| before.token() >= grant.token()) {
+            if let Some(before) =
+                highest.of(grant).map(|(_, before)| before).filter(|before| before.token() >= grant.token())
+            {
                 found.push((before.clone(), grant.clone()));
             }
         }
@@ -202,12 +216,12 @@ impl<'a> Name<'a, '_> {
     }
 
     fn lease_mutex(&mut self, by_token: &[Acquisition<'a>]) {
-        let mut end = 0;
-        let mut before = None::<&Acquisition<'a>>;
+        let mut last = Rivals::default();
         for grant in by_token {
-            let place = grant.asked.max(end);
+            let before = last.of(grant);
+            let place = grant.asked.max(before.map_or(0, |(end, _)| end));
             if place > grant.answered()
-                && let Some(before) = before
+                && let Some((_, before)) = before
             {
                 let late = Duration::from_nanos(place - grant.answered());
                 let what = format!("token {} was granted {late:?} before the one before it ended", grant.token());
@@ -216,27 +230,23 @@ impl<'a> Name<'a, '_> {
             let place = place.min(grant.answered());
             let evicted = self.forced_end(grant).max(place);
             let own_end = grant.earliest_end().min(evicted).max(place);
-            if own_end >= end {
-                (end, before) = (own_end, Some(grant));
-            }
+            last.put(own_end, grant);
         }
     }
 
     fn beliefs(&mut self, grants: &mut [Acquisition<'a>]) {
         grants.sort_by_key(|grant| grant.answered());
         let mut found = Vec::new();
-        let mut longest = None::<(u64, &Acquisition<'a>)>;
+        let mut longest = Rivals::default();
         for grant in grants.iter() {
             let end = grant.belief_end().min(self.forced_end(grant));
-            if let Some((until, before)) = longest
+            if let Some((until, before)) = longest.of(grant)
                 && until > grant.answered()
                 && end > grant.answered()
             {
                 found.push((until.min(end) - grant.answered(), before.clone(), grant.clone()));
             }
-            if longest.is_none_or(|(until, _)| until < end) {
-                longest = Some((end, grant));
-            }
+            longest.put(end, grant);
         }
         for (overlap, before, grant) in found {
             let overlap = Duration::from_nanos(overlap);
@@ -247,10 +257,11 @@ impl<'a> Name<'a, '_> {
 
     fn releases(&mut self, by_token: &[Acquisition<'a>]) {
         // The earliest answer of any grant with a higher token.
-        let mut next: Option<&Acquisition<'a>> = None;
+        let mut next = Rivals::default();
         for grant in by_token.iter().rev() {
             if let (Some(asked), Some((answered, Some(held)))) = (grant.release, grant.released) {
-                if let Some(next) = next.filter(|next| held && next.answered() < asked) {
+                if let Some(next) = next.of(grant).map(|(_, next)| next).filter(|next| held && next.answered() < asked)
+                {
                     let what = format!(
                         "token {} was released as held after token {} was granted",
                         grant.token(),
@@ -265,9 +276,7 @@ impl<'a> Name<'a, '_> {
                     self.broken("R1", what, &[grant]);
                 }
             }
-            if next.is_none_or(|next| grant.answered() < next.answered()) {
-                next = Some(grant);
-            }
+            next.put(u64::MAX - grant.answered(), grant);
         }
     }
 
@@ -316,21 +325,32 @@ impl<'a> Name<'a, '_> {
         }
     }
 
-    fn denials(&mut self) {
-        let grace = nanos(self.tolerance.grace);
-        let mut reasons: Vec<(u64, u64)> =
-            self.all.iter().filter_map(|a| a.occupies().map(|end| (a.asked, end.saturating_add(grace)))).collect();
-        reasons.sort_unstable();
-        let mut latest = 0;
-        for (_, end) in &mut reasons {
-            latest = latest.max(*end);
-            *end = latest;
+    fn slots(&mut self, grants: &[Acquisition<'a>]) {
+        for grant in grants {
+            let Mode::Permits { take, of } = grant.mode else { continue };
+            let rise = grant.slots.is_sorted_by(|one, next| one < next);
+            if grant.slots.len() != take as usize || !rise || grant.slots.last().is_some_and(|last| *last >= of) {
+                let what = format!("token {} has the slots {:?} for {take} of {of}", grant.token(), grant.slots);
+                self.broken("P1", what, &[grant]);
+            }
         }
+    }
+
+    fn denials(&mut self) {
         let denied: Vec<_> = self.all.iter().filter(|a| a.denied.is_some()).cloned().collect();
         self.verdict.denials += denied.len();
+        let grace = nanos(self.tolerance.grace);
+        let writers = self.all.iter().filter(|a| a.mode != Mode::Shared);
+        let (writers, all) = (Reasons::among(writers, grace), Reasons::among(self.all.iter(), grace));
         for denied in denied {
-            let before = reasons.partition_point(|(start, _)| *start <= denied.denied.unwrap_or(0));
-            if before == 0 || reasons[before - 1].1 < denied.asked {
+            let from = denied.asked;
+            let to = denied.denied.unwrap_or(0);
+            let (reasons, enough) = match denied.mode {
+                Mode::Shared => (&writers, 1),
+                Mode::Permits { take, of } => (&all, u64::from(of - take) + 1),
+                _ => (&all, 1),
+            };
+            if reasons.within(from, to) < enough {
                 self.broken("D1", "denied, and nobody held or asked".to_owned(), &[&denied]);
             }
         }

@@ -120,10 +120,18 @@ mod tests {
     fn a_lock_is_freed_when_one_who_waited_has_it() {
         let acquire = |at, op| Event {
             op,
-            ..event(at, "worker-2-0", What::Acquire { name: "n".into(), lease: 5, watched: true })
+            ..event(
+                at,
+                "worker-2-0",
+                What::Acquire { name: "n".into(), mode: lock_core::Mode::Exclusive, lease: 5, watched: true },
+            )
         };
         let grant = |at, op| Event { op, ..granted(at, "worker-2-0")[0].clone() };
-        let held = event(1, "worker-1-0", What::Acquire { name: "n".into(), lease: 5, watched: true });
+        let held = event(
+            1,
+            "worker-1-0",
+            What::Acquire { name: "n".into(), mode: lock_core::Mode::Exclusive, lease: 5, watched: true },
+        );
         let killed = [held, granted(2, "worker-1-0")[0].clone(), event(4, "worker-1-0", What::Killed)];
         assert_eq!(freed(&[&killed[..], &[acquire(3, 1), grant(8, 1)]].concat()), [Duration::from_nanos(4)]);
         assert_eq!(freed(&[&killed[..], &[acquire(5, 1), grant(8, 1)]].concat()), []);

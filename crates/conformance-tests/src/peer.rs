@@ -9,7 +9,7 @@ use std::io;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lock_core::{FencingToken, Holder, Locks};
+use lock_core::{FencingToken, Holder, Locks, Mode};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
@@ -125,7 +125,10 @@ impl Rounds<'_> {
     async fn one(&mut self, peer: &mut Peer, rng: &mut StdRng) -> io::Result<()> {
         let name = &self.workload.names[rng.random_range(0..self.workload.names.len())];
         self.op += 1;
-        self.log.log(self.op, What::Acquire { name: name.clone(), lease: nanos(LEASE), watched: false });
+        self.log.log(
+            self.op,
+            What::Acquire { name: name.clone(), mode: Mode::Exclusive, lease: nanos(LEASE), watched: false },
+        );
         self.stage = Stage::Asked;
         let locked = peer.ask(&format!("lock {}{name}", self.program.names)).await?;
         let holder = match locked.strip_prefix("locked") {

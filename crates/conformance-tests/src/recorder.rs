@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::{ErrorKind, FencingToken, Holder, Lease, LockGuard, Locks, Mutex, OnceGuard, Result};
+use lock_core::{ErrorKind, FencingToken, Holder, Lease, LockGuard, Locks, Mode, Mutex, OnceGuard, Result};
 
 use crate::history::{Log, What, monotonic, nanos};
 
@@ -48,6 +48,14 @@ impl Guard {
     }
 }
 
+/// What this waits for. A wait that is over is a denial, `None`.
+pub(crate) async fn waited(lock: impl Future<Output = Result<LockGuard>>) -> Result<Option<LockGuard>> {
+    match lock.await {
+        Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
 fn name_of(mutex: &Mutex) -> String {
     mutex.name().map(ToString::to_string).unwrap_or_default()
 }
@@ -63,12 +71,7 @@ impl Recorder {
     /// # Errors
     /// As [`Mutex::lock`], except for the end of the wait.
     pub async fn lock(&self, mutex: &Mutex, lease: Duration) -> Result<Option<Recorded>> {
-        let op = self.begin(name_of(mutex), lease);
-        let answer = match mutex.lock().await {
-            Err(error) if error.kind() == lock_core::ErrorKind::Timeout => Ok(None),
-            answer => answer.map(|guard| Some(Guard::Lock(guard))),
-        };
-        self.end(op, answer)
+        self.taking(&name_of(mutex), Mode::Exclusive, lease, waited(mutex.lock())).await
     }
 
     /// Takes the lock as [`Mutex::try_lock`] does.
@@ -76,8 +79,22 @@ impl Recorder {
     /// # Errors
     /// As [`Mutex::try_lock`].
     pub async fn try_lock(&self, mutex: &Mutex, lease: Duration) -> Result<Option<Recorded>> {
-        let op = self.begin(name_of(mutex), lease);
-        let answer = mutex.try_lock().await;
+        self.taking(&name_of(mutex), Mode::Exclusive, lease, mutex.try_lock()).await
+    }
+
+    /// Takes it in this mode, as the future does.
+    ///
+    /// # Errors
+    /// As the future.
+    pub async fn taking(
+        &self,
+        name: &str,
+        mode: Mode,
+        lease: Duration,
+        take: impl Future<Output = Result<Option<LockGuard>>>,
+    ) -> Result<Option<Recorded>> {
+        let op = self.begin(name.to_owned(), mode, lease);
+        let answer = take.await;
         self.end(op, answer.map(|guard| guard.map(Guard::Lock)))
     }
 
@@ -92,7 +109,7 @@ impl Recorder {
         lease: Duration,
         at_least: Duration,
     ) -> Result<Option<Recorded>> {
-        let op = self.begin(name.to_owned(), lease);
+        let op = self.begin(name.to_owned(), Mode::Exclusive, lease);
         let answer = locks.once(name).lease(lease).at_least(at_least).begin().await;
         self.end(op, answer.map(|begun| begun.ok().map(|guard| Guard::Job(guard, at_least))))
     }
@@ -103,9 +120,9 @@ impl Recorder {
         self.log.log(0, What::Seen { name: name.to_owned(), token, value });
     }
 
-    fn begin(&self, name: String, lease: Duration) -> u64 {
+    fn begin(&self, name: String, mode: Mode, lease: Duration) -> u64 {
         let op = self.next.fetch_add(1, Ordering::Relaxed);
-        self.log.log(op, What::Acquire { name, lease: nanos(lease), watched: true });
+        self.log.log(op, What::Acquire { name, mode, lease: nanos(lease), watched: true });
         op
     }
 
@@ -114,6 +131,10 @@ impl Recorder {
             Ok(Some(guard)) => {
                 let (at, token) = (monotonic(), guard.lease().fencing_token().get());
                 let until = at + nanos(guard.lease().remaining());
+                let slots = guard.lease().slots().to_vec();
+                if !slots.is_empty() {
+                    self.log.log_at(at, op, What::Slots { slots });
+                }
                 self.log.log(op, What::Granted { token, until });
                 return Ok(Some(Recorded { guard: Some(guard), log: self.log.clone(), op }));
             }
@@ -128,6 +149,11 @@ impl Recorder {
 impl Recorded {
     fn lease(&self) -> &Lease {
         self.guard.as_ref().expect("only `unlock` takes it, and `self` with it").lease()
+    }
+
+    /// The permits that are held.
+    pub fn slots(&self) -> &[u32] {
+        self.lease().slots()
     }
 
     /// The fencing token.

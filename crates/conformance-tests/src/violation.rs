@@ -102,7 +102,9 @@ impl fmt::Display for Violation {
 /// An event of an acquisition as a sentence without its subject. What it has of times is turned into milliseconds.
 fn told(what: &What, ms: impl Fn(u64) -> f64) -> String {
     match what {
-        What::Acquire { name, lease, .. } => format!("asks for {name}, with a lease of {} ms", lease / 1_000_000),
+        What::Acquire { name, mode, lease, .. } => {
+            format!("asks for {name} ({mode}), with a lease of {} ms", lease / 1_000_000)
+        }
         What::Granted { token, until } => format!("is granted token {token}, and believes it until {:.3}", ms(*until)),
         What::Denied => "is denied".to_owned(),
         What::Failed { unknown: false } => "fails, and nothing was done".to_owned(),

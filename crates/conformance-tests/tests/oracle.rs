@@ -5,6 +5,7 @@ use std::time::Duration;
 use conformance_tests::history::{Event, What};
 use conformance_tests::oracle::{Tolerance, Verdict, check, check_resource};
 use conformance_tests::resource::{Access, Kind};
+use lock_core::Mode;
 
 const LEASE: u64 = 1000;
 
@@ -18,7 +19,19 @@ impl History {
     }
 
     fn ask(self, at: u64, client: &str, op: u64) -> Self {
-        self.at(at, client, op, What::Acquire { name: "x".into(), lease: LEASE, watched: true })
+        self.at(at, client, op, What::Acquire { name: "x".into(), mode: Mode::Exclusive, lease: LEASE, watched: true })
+    }
+
+    /// The same in this mode, with these slots.
+    fn grant_as(self, mode: Mode, slots: &[u32], client: &str, token: u64, [asked, granted, until]: [u64; 3]) -> Self {
+        let asks = What::Acquire { name: "x".into(), mode, lease: LEASE, watched: true };
+        let slots = What::Slots { slots: slots.to_vec() };
+        self.at(asked, client, 1, asks).at(granted, client, 1, slots).at(
+            granted,
+            client,
+            1,
+            What::Granted { token, until },
+        )
     }
 
     /// Asked at one time, granted at another, believed until a third.
@@ -349,4 +362,52 @@ fn a_token_is_seen_with_its_own_value() {
     seen(99, Some("of another library's")).breaks(&[]);
     seen(10, None).breaks(&["V1"]);
     seen(11, Some("v")).breaks(&["V1"]);
+}
+
+#[test]
+fn readers_share_and_writers_do_not() {
+    let read = |history: History, client: &str, token, times| history.grant_as(Mode::Shared, &[], client, token, times);
+    let readers = read(read(History::default(), "a", 10, [0, 10, 900]), "b", 10, [5, 15, 900]);
+    readers.breaks(&[]);
+    // Below the other reader's, which says nothing.
+    let readers = read(readers, "c", 9, [30, 40, 900]);
+    readers.breaks(&[]);
+    let write = |history: History, token, times| history.grant_as(Mode::Exclusive, &[], "w", token, times);
+    write(readers, 20, [50, 905, 1800]).breaks(&[]);
+    let reader = || read(History::default(), "a", 10, [0, 10, 900]);
+    write(reader(), 20, [50, 60, 800]).breaks(&["B1", "S0"]);
+    write(reader(), 9, [50, 905, 1800]).breaks(&["S0", "T2"]);
+    write(reader(), 10, [50, 905, 1800]).breaks(&["T1", "T2"]);
+    read(write(History::default(), 20, [0, 10, 900]), "a", 21, [50, 60, 800]).breaks(&["B1", "S0"]);
+    read(write(History::default(), 20, [0, 10, 900]), "a", 19, [910, 920, 1800]).breaks(&["S0", "T2"]);
+    // A release that comes after the next writer's grant.
+    write(reader().release("a", 1, [700, 710], true), 20, [50, 600, 1500]).breaks(&["B1", "R1", "S0"]);
+}
+
+#[test]
+fn only_a_writer_is_why_a_reader_is_denied() {
+    let denied = |mode, slots: &[u32], of: Mode| {
+        let asks = What::Acquire { name: "x".into(), mode: of, lease: LEASE, watched: true };
+        let history = History::default().grant_as(mode, slots, "a", 10, [0, 10, 900]);
+        history.at(50, "b", 1, asks).at(60, "b", 1, What::Denied)
+    };
+    denied(Mode::Exclusive, &[], Mode::Shared).breaks(&[]);
+    denied(Mode::Shared, &[], Mode::Exclusive).breaks(&[]);
+    denied(Mode::Shared, &[], Mode::Shared).breaks(&["D1"]);
+    let permits = |take| Mode::Permits { take, of: 3 };
+    denied(permits(2), &[0, 1], permits(2)).breaks(&[]);
+    denied(permits(1), &[0], permits(2)).breaks(&["D1"]);
+}
+
+#[test]
+fn a_slot_is_one_holders() {
+    let permits = |take| Mode::Permits { take, of: 3 };
+    let one = || History::default().grant_as(permits(2), &[0, 2], "a", 10, [0, 10, 900]);
+    one().grant_as(permits(1), &[1], "b", 9, [20, 30, 900]).breaks(&[]);
+    one().grant_as(permits(1), &[2], "b", 11, [20, 30, 900]).breaks(&["B1", "S0"]);
+    one().grant_as(permits(1), &[2], "b", 9, [20, 905, 1800]).breaks(&["S0", "T2"]);
+    for slots in [&[] as &[u32], &[1, 2], &[3]] {
+        History::default().grant_as(permits(1), slots, "a", 10, [0, 10, 900]).breaks(&["P1"]);
+    }
+    History::default().grant_as(permits(2), &[2, 1], "a", 10, [0, 10, 900]).breaks(&["P1"]);
 }

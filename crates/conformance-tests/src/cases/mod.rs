@@ -11,6 +11,7 @@ mod lease;
 mod life;
 mod liveness;
 mod loss;
+mod modes;
 mod process;
 mod safety;
 mod several;
@@ -39,6 +40,11 @@ pub(crate) enum Need {
     RaisedTokens,
     Keeping,
     Values,
+    Shared,
+    Permits,
+    Modes,
+    FairShared,
+    FairPermits,
 }
 
 impl Need {
@@ -48,6 +54,11 @@ impl Need {
             Self::RaisedTokens => by.raises_tokens,
             Self::Keeping => by.keeps,
             Self::Values => by.values,
+            Self::Shared => by.modes.shared,
+            Self::Permits => by.modes.permits,
+            Self::Modes => by.modes.shared && by.modes.permits,
+            Self::FairShared => by.fair && by.modes.shared,
+            Self::FairPermits => by.fair && by.modes.permits,
         }
     }
 
@@ -57,6 +68,11 @@ impl Need {
             Self::RaisedTokens => "it cannot raise tokens, as its capabilities say",
             Self::Keeping => "it cannot keep a hold without its owner, as its capabilities say",
             Self::Values => "it shows no values, as its capabilities say",
+            Self::Shared => "it has no read-write locks, as its capabilities say",
+            Self::Permits => "it has no semaphores, as its capabilities say",
+            Self::Modes => "it has no read-write locks or no semaphores, as its capabilities say",
+            Self::FairShared => "it has no fair read-write locks, as its capabilities say",
+            Self::FairPermits => "it has no fair semaphores, as its capabilities say",
         }
     }
 }
@@ -79,6 +95,11 @@ macro_rules! cases {
     (@needs keeping) => { Some(Need::Keeping) };
     (@needs keeping_alone) => { Some(Need::Keeping) };
     (@needs values) => { Some(Need::Values) };
+    (@needs shared) => { Some(Need::Shared) };
+    (@needs permits) => { Some(Need::Permits) };
+    (@needs modes) => { Some(Need::Modes) };
+    (@needs fair_shared) => { Some(Need::FairShared) };
+    (@needs fair_permits) => { Some(Need::FairPermits) };
     (@needs $($tag:ident)?) => { None };
 }
 
@@ -109,4 +130,9 @@ cases! {
     values: value_stands_with_its_hold(values) only_the_holder_proclaims(values) values_of_every_kind(values)
         leaders_are_seen_in_order(values) observer_in_an_outage(values);
     several: opposite_orders all_or_none;
+    modes: readers_together(shared) a_writer_stops_later_readers(fair_shared) a_writer_gives_up(fair_shared)
+        a_dead_reader(shared) the_dead_in_turn(shared) tokens_of_readers(shared) readers_are_evicted(shared)
+        readers_and_writers(shared) readers_give_up(shared) another_kind(modes) permits_are_counted(permits)
+        many_permits_at_the_head(fair_permits) a_dead_holders_permit(permits) resized(permits) permits_of_many(permits)
+        permits_that_cannot_be(permits);
 }

@@ -69,7 +69,7 @@ impl Bad {
             Fault::LocalTokens => StoreToken::new(self.tokens.fetch_add(1, Ordering::Relaxed)).unwrap(),
             _ => grant.token,
         };
-        Grant::new(token, valid_until)
+        Grant::new(token, valid_until).with_slots(grant.slots)
     }
 }
 
@@ -143,6 +143,10 @@ impl DistributedLock for Bad {
 
     async fn raise_tokens(&self, name: &LockName, above: StoreToken) -> Result<()> {
         self.inner.raise_tokens(name, above).await
+    }
+
+    async fn resize(&self, name: &LockName, permits: u32) -> Result<bool> {
+        self.inner.resize(name, permits).await
     }
 
     async fn doctor(&self) -> Result<Vec<Finding>> {
