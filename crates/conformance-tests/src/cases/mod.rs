@@ -11,8 +11,9 @@ mod lease;
 mod life;
 mod liveness;
 mod loss;
-mod modes;
+mod permits;
 mod process;
+mod readers;
 mod safety;
 mod several;
 mod values;
@@ -130,9 +131,10 @@ cases! {
     values: value_stands_with_its_hold(values) only_the_holder_proclaims(values) values_of_every_kind(values)
         leaders_are_seen_in_order(values) observer_in_an_outage(values);
     several: opposite_orders all_or_none;
-    modes: readers_together(shared) a_writer_stops_later_readers(fair_shared) a_writer_gives_up(fair_shared)
+    readers: readers_together(shared) a_writer_stops_later_readers(fair_shared) a_writer_gives_up(fair_shared)
         a_dead_reader(shared) the_dead_in_turn(shared) tokens_of_readers(shared) readers_are_evicted(shared)
-        readers_and_writers(shared) readers_give_up(shared) another_kind(modes) permits_are_counted(permits)
+        readers_and_writers(shared) readers_give_up(shared);
+    permits: another_kind(modes) permits_are_counted(permits)
         many_permits_at_the_head(fair_permits) a_dead_holders_permit(permits) resized(permits) permits_of_many(permits)
         permits_that_cannot_be(permits);
 }
