@@ -8,6 +8,7 @@ use crate::history::{Event, Log, What};
 use crate::torture::{GRACE, TortureOptions};
 use crate::violation::Violation;
 use crate::worker::{Answer, Order, Role, Worker};
+use crate::workload::SEMAPHORE;
 
 /// Has a new client look at the locks until nothing is left of them, or until it is too late for that; then that is
 /// logged.
@@ -17,7 +18,7 @@ pub(crate) async fn look(options: &TortureOptions, url: String, log: &Log) -> io
     // That it is ready. If it could not connect, it died.
     client.answer().await?;
     let late = Instant::now() + options.lease + GRACE;
-    for name in options.names() {
+    for name in options.names().into_iter().chain([SEMAPHORE.to_owned()]) {
         loop {
             let answer = client.ask(&Order::Inspect { name: name.clone() }).await?;
             if answer == (Answer::Status { token: None, waiters: 0 }) {

@@ -12,7 +12,7 @@ use crate::oracle::{self, Tolerance, Violation};
 use crate::ordeal::{Ordeal, freed, ordeals, recoveries};
 use crate::resource::Resource;
 use crate::torture::{GRACE, PEER, TortureOptions};
-use crate::workload::Workload;
+use crate::workload::{PERMITS, Workload, of_slot};
 
 /// How late a loss may be told, beside stops: what a busy machine needs to get round to it.
 const NOTICE: Duration = Duration::from_secs(1);
@@ -70,7 +70,7 @@ impl Report {
         }
         let verdict = oracle::check(&events, Tolerance { notice: Some(NOTICE), grace: GRACE });
         let (mut violations, mut counted) = (verdict.violations, 0);
-        for name in options.names() {
+        for name in options.names().into_iter().chain((0..PERMITS).map(of_slot)) {
             let path = Workload::resource(folder, &name);
             if path.exists() {
                 let log = Resource::log(&path)?;

@@ -1,4 +1,5 @@
-//! What a lock protects, in a file: a counter that lets nobody in whose fencing token is older than one it has seen.
+//! What a lock protects, in a file: a counter that lets nobody in whose fencing token is older than one it has seen. Those
+//! who share the lock are let in beside each other, whatever their tokens, but not after a writer with a newer one.
 //!
 //! The file is a log of what was let in, one record of fixed size each, and its last record is the state. A record is
 //! written by one call under the file's `flock`, so a process that is killed leaves a whole record or none.
@@ -20,6 +21,8 @@ pub struct Access {
     pub token: u64,
     /// The counter after it.
     pub value: u64,
+    /// The newest token of all but those who share the lock.
+    pub newest: u64,
 }
 
 /// Whether an access read or wrote.
@@ -30,9 +33,11 @@ pub enum Kind {
     Read,
     /// It wrote.
     Write,
+    /// It read, and others may read beside it.
+    Share,
 }
 
-const RECORD: usize = 24;
+const RECORD: usize = 32;
 
 /// The resource. Each user opens one of its own: the file's lock keeps apart handles, not the users of one handle.
 #[derive(Debug)]
@@ -56,6 +61,14 @@ impl Resource {
     /// If the file cannot be used; inside, [`StaleToken`] if a newer token was seen.
     pub fn read(&mut self, token: u64) -> io::Result<Result<u64, StaleToken>> {
         self.access(token, Kind::Read, |value| value)
+    }
+
+    /// Reads the counter as one of those who share the lock. Blocks for as long as another access takes.
+    ///
+    /// # Errors
+    /// As [`Resource::read`].
+    pub fn share(&mut self, token: u64) -> io::Result<Result<u64, StaleToken>> {
+        self.access(token, Kind::Share, |value| value)
     }
 
     /// Sets the counter. Blocks for as long as another access takes.
@@ -85,12 +98,13 @@ impl Resource {
             let mut record = [0; RECORD];
             self.file.read_exact_at(&mut record, (records - 1) * RECORD as u64)?;
             let last = decode(&record)?;
-            (newest, value) = (last.token, last.value);
+            (newest, value) = (last.newest, last.value);
         }
         if token < newest {
             return Ok(Err(StaleToken { presented: token, newest }));
         }
-        let access = Access { kind, token, value: new(value) };
+        let newest = if kind == Kind::Share { newest } else { token };
+        let access = Access { kind, token, value: new(value), newest };
         self.file.write_all_at(&encode(access), records * RECORD as u64)?;
         Ok(Ok(access.value))
     }
@@ -108,9 +122,10 @@ fn encode(access: Access) -> [u8; RECORD] {
     let kind = match access.kind {
         Kind::Read => 0_u64,
         Kind::Write => 1,
+        Kind::Share => 2,
     };
     let mut record = [0; RECORD];
-    for (bytes, number) in record.chunks_exact_mut(8).zip([kind, access.token, access.value]) {
+    for (bytes, number) in record.chunks_exact_mut(8).zip([kind, access.token, access.value, access.newest]) {
         bytes.copy_from_slice(&number.to_le_bytes());
     }
     record
@@ -121,8 +136,12 @@ fn decode(record: &[u8]) -> io::Result<Access> {
         let bytes = record.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
         bytes.map(u64::from_le_bytes).ok_or(io::ErrorKind::UnexpectedEof)
     };
-    let kind = if number(0)? == 0 { Kind::Read } else { Kind::Write };
-    Ok(Access { kind, token: number(8)?, value: number(16)? })
+    let kind = match number(0)? {
+        0 => Kind::Read,
+        1 => Kind::Write,
+        _ => Kind::Share,
+    };
+    Ok(Access { kind, token: number(8)?, value: number(16)?, newest: number(24)? })
 }
 
 #[cfg(test)]
@@ -142,5 +161,17 @@ mod tests {
         assert_eq!(other.write(7, 2).unwrap(), Ok(2));
         let log: Vec<_> = Resource::log(&path).unwrap().iter().map(|access| (access.token, access.value)).collect();
         assert_eq!(log, [(5, 0), (5, 1), (7, 1), (7, 2)]);
+    }
+
+    #[test]
+    fn who_shares_keeps_nobody_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut resource = Resource::open(&folder.path().join("r")).unwrap();
+        assert_eq!(resource.share(9).unwrap(), Ok(0));
+        assert_eq!(resource.share(8).unwrap(), Ok(0));
+        assert_eq!(resource.write(7, 1).unwrap(), Ok(1));
+        assert_eq!(resource.share(6).unwrap(), Err(StaleToken { presented: 6, newest: 7 }));
+        assert_eq!(resource.share(8).unwrap(), Ok(1));
+        assert_eq!(resource.read(7).unwrap(), Ok(1));
     }
 }

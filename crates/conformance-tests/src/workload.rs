@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lock_core::{LockValue, Locks};
+use lock_core::{LockValue, Locks, Mode};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
@@ -12,11 +12,21 @@ use tokio::io::{BufReader, Lines, Stdin};
 
 use crate::history::Log;
 use crate::peer::{self, Program};
-use crate::recorder::Recorder;
+use crate::recorder::{Recorded, Recorder, waited};
 use crate::resource::Resource;
 
 /// What a job is done for is half of this at most, also where the lease is longer: others wait for all of it.
 const LONGEST_JOB: Duration = Duration::from_secs(2);
+
+/// The semaphore that is taken beside the locks, where the store has any, and how many permits it has. Each slot protects a
+/// resource of its own.
+pub(crate) const SEMAPHORE: &str = "torture-permits";
+pub(crate) const PERMITS: u32 = 3;
+
+/// The resource of a slot.
+pub(crate) fn of_slot(slot: u32) -> String {
+    format!("{SEMAPHORE}-{slot}")
+}
 
 /// What a worker does by itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -77,7 +87,7 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// One acquisition; answers whether it counted.
+/// One acquisition; answers whether it counted what a lock protects.
 async fn round(
     locks: &Locks,
     lease: Duration,
@@ -85,8 +95,14 @@ async fn round(
     recorder: &Recorder,
     rng: &mut StdRng,
 ) -> io::Result<bool> {
-    let name = &workload.names[rng.random_range(0..workload.names.len())];
     let can = locks.capabilities();
+    if can.modes.permits && rng.random_ratio(1, 5) {
+        return with_permits(locks, lease, workload, recorder, rng).await;
+    }
+    let name = &workload.names[rng.random_range(0..workload.names.len())];
+    if can.modes.shared && rng.random_ratio(1, 3) {
+        return read(locks, lease, workload, recorder, rng, name).await;
+    }
     let mutex = locks.mutex(name).lease(lease).wait(lease * 5);
     // As nobody else calls it: whoever sees it knows whose it is.
     let value =
@@ -116,11 +132,7 @@ async fn round(
             pause(rng, 5).await;
             return Ok(false);
         }
-        // A server that is away answers at once, and is not to be asked as fast.
-        Err(_) => {
-            tokio::time::sleep(lease / 50).await;
-            return Ok(false);
-        }
+        Err(_) => return failed(lease).await,
     };
     if let Some(value) = &value {
         held.shows(value);
@@ -140,6 +152,17 @@ async fn round(
     };
     let counted = held.carelessly(lease / 20, count(held.token().get(), path, section)).await?;
     held.check();
+    over(held, rng).await;
+    Ok(counted)
+}
+
+/// A server that is away answers at once, and is not to be asked as fast.
+async fn failed(lease: Duration) -> io::Result<bool> {
+    tokio::time::sleep(lease / 50).await;
+    Ok(false)
+}
+
+async fn over(held: Recorded, rng: &mut StdRng) {
     if rng.random_ratio(1, 10) {
         drop(held);
     } else {
@@ -147,7 +170,74 @@ async fn round(
         let _ = held.unlock().await;
     }
     pause(rng, 2).await;
-    Ok(counted)
+}
+
+/// One acquisition that many may have, who only look.
+async fn read(
+    locks: &Locks,
+    lease: Duration,
+    workload: &Workload,
+    recorder: &Recorder,
+    rng: &mut StdRng,
+    name: &str,
+) -> io::Result<bool> {
+    let rw_lock = locks.rw_lock(name).map_err(io::Error::other)?.lease(lease).wait(lease * 5);
+    let answer = match rng.random_ratio(1, 5) {
+        true => recorder.taking(name, Mode::Shared, lease, rw_lock.try_read()).await,
+        false => recorder.taking(name, Mode::Shared, lease, waited(rw_lock.read())).await,
+    };
+    let Ok(held) = answer else { return failed(lease).await };
+    let Some(held) = held else {
+        pause(rng, 5).await;
+        return Ok(false);
+    };
+    let (token, path) = (held.token().get(), Workload::resource(&workload.folder, name));
+    let section_ms = if rng.random_ratio(1, 6) { workload.section_ms } else { workload.section_ms / 20 };
+    let section = async {
+        pause(rng, section_ms).await;
+        held.check();
+        access(path, move |resource| resource.share(token)).await
+    };
+    // Whether it was let in, is in the resource's own history.
+    let _ = held.carelessly(lease / 20, section).await?;
+    held.check();
+    over(held, rng).await;
+    Ok(false)
+}
+
+/// One acquisition of a permit or two, each with a slot that is nobody else's meanwhile.
+async fn with_permits(
+    locks: &Locks,
+    lease: Duration,
+    workload: &Workload,
+    recorder: &Recorder,
+    rng: &mut StdRng,
+) -> io::Result<bool> {
+    let semaphore = locks.semaphore(SEMAPHORE, PERMITS).map_err(io::Error::other)?.lease(lease).wait(lease * 5);
+    let take = rng.random_range(1..=2);
+    let mode = Mode::Permits { take, of: PERMITS };
+    let answer = match rng.random_ratio(1, 5) {
+        true => recorder.taking(SEMAPHORE, mode, lease, semaphore.try_acquire_many(take)).await,
+        false => recorder.taking(SEMAPHORE, mode, lease, waited(semaphore.acquire_many(take))).await,
+    };
+    let Ok(held) = answer else { return failed(lease).await };
+    let Some(held) = held else {
+        pause(rng, 5).await;
+        return Ok(false);
+    };
+    let token = held.token().get();
+    let section_ms = if rng.random_ratio(1, 6) { workload.section_ms } else { workload.section_ms / 20 };
+    for slot in held.slots().to_vec() {
+        let path = Workload::resource(&workload.folder, &of_slot(slot));
+        let section = async {
+            pause(rng, section_ms).await;
+            held.check();
+        };
+        held.carelessly(lease / 20, count(token, path, section)).await?;
+    }
+    held.check();
+    over(held, rng).await;
+    Ok(false)
 }
 
 /// Reads, thinks, and writes one more, without asking whether the lock is still held: that is what the token is for.

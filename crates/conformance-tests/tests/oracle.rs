@@ -303,7 +303,8 @@ fn n2_trusted_after_a_stop() {
 #[test]
 fn f1_and_f2_in_a_resources_log() {
     let log = |accesses: &[(Kind, u64, u64)]| -> Vec<&'static str> {
-        let log: Vec<_> = accesses.iter().map(|&(kind, token, value)| Access { kind, token, value }).collect();
+        let log: Vec<_> =
+            accesses.iter().map(|&(kind, token, value)| Access { kind, token, value, newest: 0 }).collect();
         check_resource(&log).iter().map(|violation| violation.rule).collect()
     };
     let good = [(Kind::Read, 1, 0), (Kind::Write, 1, 1), (Kind::Read, 3, 1), (Kind::Write, 3, 2)];

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind, Holder, OwnerId, Result, StoreToken};
+use lock_core::{Error, ErrorKind, Holder, Mode, OwnerId, Result, Slots, StoreToken, Waiter};
 use redis::{FromRedisValue, Value};
 
 /// A lease without an end, or one that is as good as endless: ten years.
@@ -42,7 +42,10 @@ pub(crate) enum Acquired {
         token: StoreToken,
         /// What is left of the lease, if it is not a new one.
         left: Option<Duration>,
+        slots: Slots,
     },
+    /// The name is in use as this.
+    Another(Mode),
     Busy {
         remaining_ms: i64,
         /// By the server's clock, in microseconds.
@@ -51,16 +54,20 @@ pub(crate) enum Acquired {
 }
 
 impl Acquired {
-    pub(crate) fn read(value: Value) -> Result<Self> {
+    /// The answer to a claim in this mode.
+    pub(crate) fn read(value: Value, mode: Mode) -> Result<Self> {
         let parts: Vec<Value> = read(value)?;
         let mut parts = parts.into_iter();
         let mut next = || parts.next().ok_or_else(nonsense);
-        if read::<i64>(next()?)? == 0 {
-            return Ok(Self::Busy { remaining_ms: read(next()?)?, now: read(next()?)? });
+        match read::<i64>(next()?)? {
+            0 => return Ok(Self::Busy { remaining_ms: read(next()?)?, now: read(next()?)? }),
+            2 => return Ok(Self::Another(mode_of(&read::<String>(next()?)?))),
+            _ => {}
         }
         let token = StoreToken::new(read(next()?)?)?;
+        let slots = if mode == Mode::Exclusive { Slots::default() } else { slots(&read::<String>(next()?)?) };
         let left = parts.next().map(|left| read::<i64>(left).map(milliseconds)).transpose()?;
-        Ok(Self::Granted { token, left })
+        Ok(Self::Granted { token, left, slots })
     }
 }
 
@@ -89,9 +96,49 @@ pub(crate) fn holder(owner: &str, remaining_ms: i64, grant: &str, now: u64) -> R
     Ok(Some(Holder::new(owner, token, held_for, milliseconds(remaining_ms))))
 }
 
-/// The owner in a place in line, "client lease owner".
-pub(crate) fn waiter(place: &str) -> Result<OwnerId, Error> {
-    place.splitn(3, ' ').nth(2).map(OwnerId::from_store).ok_or_else(nonsense)
+/// What a lock's key says of how it is held.
+pub(crate) fn mode_of(lock: &str) -> Mode {
+    match lock.strip_prefix("permits#").and_then(|of| of.parse().ok()) {
+        Some(of) => Mode::Permits { take: 1, of },
+        None if lock == "shared#" => Mode::Shared,
+        None => Mode::Exclusive,
+    }
+}
+
+/// Slots with commas between, or "-" for none.
+fn slots(text: &str) -> Slots {
+    Slots::new(text.split(',').filter_map(|slot| slot.parse().ok()))
+}
+
+/// One of several who hold a lock of this kind: its remaining time and "token since slots", at the server's time `now`.
+pub(crate) fn one_of_several(kind: Mode, owner: &str, remaining_ms: i64, hold: &str, now: u64) -> Result<Holder> {
+    let mut parts = hold.split(' ');
+    let mut number = || parts.next().and_then(|number| number.parse().ok()).unwrap_or_default();
+    let (token, since): (u64, u64) = (number(), number());
+    let slots = slots(parts.next().unwrap_or_default());
+    let mode = match kind {
+        Mode::Permits { of, .. } => Mode::Permits { take: slots.as_slice().len() as u32, of },
+        other => other,
+    };
+    let held_for = Duration::from_micros(now.saturating_sub(since));
+    let owner = OwnerId::from_store(owner);
+    Ok(Holder::new(owner, StoreToken::new(token)?, held_for, milliseconds(remaining_ms)).with_mode(mode, slots))
+}
+
+/// Who has a place in line, "client lease owner", or "client mode:lease owner" for who does not want it alone.
+pub(crate) fn waiter(place: &str) -> Result<Waiter, Error> {
+    let mut parts = place.splitn(3, ' ').skip(1);
+    let (lease, owner) = (parts.next().ok_or_else(nonsense)?, parts.next().ok_or_else(nonsense)?);
+    let mode = match lease.split_once(':') {
+        None => Mode::Exclusive,
+        Some((mode, _)) if mode.starts_with('s') => Mode::Shared,
+        Some((mode, _)) => {
+            let numbers = mode.get(1..).and_then(|numbers| numbers.split_once('/')).ok_or_else(nonsense)?;
+            let number = |text: &str| text.parse().map_err(|_| nonsense());
+            Mode::Permits { take: number(numbers.0)?, of: number(numbers.1)? }
+        }
+    };
+    Ok(Waiter::new(OwnerId::from_store(owner), mode))
 }
 
 #[cfg(test)]
@@ -122,7 +169,7 @@ mod tests {
     #[test]
     fn what_no_script_answers_is_an_error() {
         for junk in [Value::Nil, Value::Array(vec![]), Value::Array(vec![Value::Int(1)]), Value::Okay] {
-            assert!(Acquired::read(junk).is_err());
+            assert!(Acquired::read(junk, Mode::Exclusive).is_err());
         }
     }
 }

@@ -9,8 +9,8 @@ use lock_core::{Error, ErrorKind, Result};
 const AT_ONCE: usize = 100;
 
 /// The places of those that one script can look at: in one slot, and not too many.
-pub(crate) fn together<T>(items: &[T], slot: impl Fn(&T) -> Option<u16>) -> Vec<Vec<usize>> {
-    let mut slots: BTreeMap<Option<u16>, Vec<usize>> = BTreeMap::new();
+pub(crate) fn together<T, S: Ord>(items: &[T], slot: impl Fn(&T) -> S) -> Vec<Vec<usize>> {
+    let mut slots: BTreeMap<S, Vec<usize>> = BTreeMap::new();
     for (at, item) in items.iter().enumerate() {
         slots.entry(slot(item)).or_default().push(at);
     }

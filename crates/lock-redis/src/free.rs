@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use lock_core::{Claim, Grant, Instant, Result, StoreToken};
+use lock_core::{Claim, Grant, Instant, Mode, Result, StoreToken};
 use redis::Value;
 
 use crate::RedisLock;
@@ -99,8 +99,8 @@ impl RedisLock {
     /// Takes the lock if it is free, and plain commands may.
     pub(crate) async fn take_free(&self, claim: &Claim, keys: &Arc<LockKeys>) -> Result<Result<Grant, Before>> {
         let client = &self.client;
-        // What is shown is there from the grant on, which only a script can do.
-        if claim.value.is_some() || client.contended.is(&keys.lock) {
+        // What is shown is there from the grant on, which only a script can do; and what others hold as well, it decides.
+        if claim.value.is_some() || claim.mode != Mode::Exclusive || client.contended.is(&keys.lock) {
             return Ok(Err(Before::default()));
         }
         let Some(link) = self.servers.ready(keys).await else { return Ok(Err(Before::default())) };

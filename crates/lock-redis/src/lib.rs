@@ -37,6 +37,7 @@ mod free;
 mod keep;
 mod keys;
 mod life;
+mod modes;
 mod options;
 #[cfg(test)]
 mod properties;
@@ -62,11 +63,11 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, Kept, ListQuery, LockName, LockStatus,
-    LockValue, Notice, Page, Proclaimed, Renewal, Result, Scope, StoreToken, Unlocked,
+    LockValue, Modes, Notice, Page, Proclaimed, Renewal, Result, Scope, StoreToken, Unlocked,
 };
 use tokio::sync::watch;
 
-use acquire::granted;
+use acquire::{another_kind, granted};
 use answers::{Acquired, nonsense};
 use connection::{Again, Client};
 pub use factory::RedisFactory;
@@ -117,6 +118,7 @@ impl DistributedLock for RedisLock {
         capabilities.raises_tokens = true;
         capabilities.keeps = true;
         capabilities.values = true;
+        capabilities.modes = Modes::ALL;
         capabilities.min_lease = Duration::from_millis(10);
         capabilities.answers_within = self.client.dialer.timeout;
         capabilities
@@ -134,8 +136,9 @@ impl DistributedLock for RedisLock {
         };
         let (sent, acquired) = Box::pin(self.acquire(claim, &keys, None, before)).await?;
         Ok(match acquired {
-            Acquired::Granted { token, left } => Some(granted(claim, sent, token, left)),
+            Acquired::Granted { token, left, slots } => Some(granted(claim, sent, token, left).with_slots(slots)),
             Acquired::Busy { .. } => None,
+            Acquired::Another(found) => return Err(another_kind(claim, found, before)),
         })
     }
 
@@ -155,7 +158,7 @@ impl DistributedLock for RedisLock {
             return self.release(claim, &keys, "").await;
         }
         let keys = self.keys.of(&claim.name);
-        self.release(claim, &keys, &self.place(&claim.owner, claim.lease, &keys)).await
+        self.release(claim, &keys, &self.place(&claim.owner, claim.lease, claim.mode, &keys)).await
     }
 
     async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
@@ -197,6 +200,10 @@ impl DistributedLock for RedisLock {
         let (keys, above) = (self.keys.of(name), above.get().to_string());
         let answer = self.servers.run(&RAISE, &[&*keys.tokens], &[above.as_bytes()], Again::Yes).await?;
         answer.link.confirm(self.client.own_key(keys.slot)).await
+    }
+
+    async fn resize(&self, name: &LockName, permits: u32) -> Result<bool> {
+        self.set_permits(name, permits).await
     }
 
     async fn doctor(&self) -> Result<Vec<Finding>> {

@@ -1,6 +1,6 @@
 //! How a lock is given back.
 
-use lock_core::{Claim, Result, Unlocked};
+use lock_core::{Claim, Mode, Result, Unlocked};
 
 use crate::RedisLock;
 use crate::answers::read;
@@ -12,6 +12,9 @@ use crate::values;
 impl RedisLock {
     /// What this claim has: the lock, or this place in line, and its value.
     pub(crate) async fn release(&self, claim: &Claim, keys: &LockKeys, place: &str) -> Result<Unlocked> {
+        if claim.mode != Mode::Exclusive {
+            return self.leave(keys, claim.owner.as_str(), place).await;
+        }
         let value = claim.value.as_ref().map(|_| values::key(keys, &claim.owner));
         self.end(keys, claim.owner.as_str(), place, value.as_deref()).await
     }

@@ -22,17 +22,22 @@ macro_rules! script {
     };
 }
 
-pub(crate) static ACQUIRE: LazyLock<Script> = script!("common.lua" "acquire.lua");
+pub(crate) static ACQUIRE: LazyLock<Script> = script!("common.lua" "modes.lua" "acquire.lua");
 pub(crate) static ACQUIRE_SHOWING: LazyLock<Script> = script!(=
     include_str!("scripts/common.lua"),
+    include_str!("scripts/modes.lua"),
     "local function acquire()\n",
     include_str!("scripts/acquire.lua"),
     "end\n",
     include_str!("scripts/show.lua")
 );
-pub(crate) static RELEASE: LazyLock<Script> = script!("release_free.lua" "common.lua" "release.lua");
-pub(crate) static LOOK: LazyLock<Script> = script!("common.lua" "look.lua");
+pub(crate) static RELEASE: LazyLock<Script> = script!("release_free.lua" "common.lua" "modes.lua" "release.lua");
+pub(crate) static LOOK: LazyLock<Script> = script!("common.lua" "modes.lua" "look.lua");
 pub(crate) static RENEW: LazyLock<Script> = script!("renew.lua");
+pub(crate) static ACQUIRE_MODE: LazyLock<Script> = script!("common.lua" "modes.lua" "acquire_mode.lua");
+pub(crate) static RELEASE_MODE: LazyLock<Script> = script!("common.lua" "modes.lua" "release_mode.lua");
+pub(crate) static RENEW_MODES: LazyLock<Script> = script!("common.lua" "modes.lua" "renew_modes.lua");
+pub(crate) static RESIZE: LazyLock<Script> = script!("common.lua" "modes.lua" "resize.lua");
 pub(crate) static KEEP: LazyLock<Script> = script!("keep.lua");
 pub(crate) static PROCLAIM: LazyLock<Script> = script!("proclaim.lua");
 pub(crate) static RAISE: LazyLock<Script> = script!("common.lua" "raise.lua");

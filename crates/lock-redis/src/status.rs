@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use lock_core::{Holder, ListQuery, LockName, LockStatus, LockValue, Page, Result, Unlocked};
+use lock_core::{Holder, ListQuery, LockName, LockStatus, LockValue, Mode, Page, Result, Unlocked};
 use redis::Value;
 
 use crate::RedisLock;
-use crate::answers::{holder, nonsense, read, waiter};
+use crate::answers::{holder, mode_of, nonsense, one_of_several, read, waiter};
 use crate::batches::together;
 use crate::connection::{Again, Connection};
 use crate::keys::LINES;
@@ -64,16 +64,24 @@ impl RedisLock {
         }
         let now = read(answers.remove(0))?;
         let seen = names.iter().zip(answers).map(|(name, answer)| {
-            type Answer = (String, i64, String, Vec<String>, usize, Vec<u8>);
-            let (owner, remaining, grant, places, seen, value): Answer = read(answer)?;
+            type Answer = (String, i64, String, Vec<String>, usize, Vec<u8>, Vec<String>);
+            let (owner, remaining, grant, places, seen, value, several): Answer = read(answer)?;
             // No more than was asked for, so that the reading ends.
             if seen > count {
                 return Err(nonsense());
             }
             let waiters = places.iter().map(|place| waiter(place)).collect::<Result<Vec<_>>>()?;
-            let holder = holder(&owner, remaining, &grant, now)?;
-            let holder = holder.map(|holder| holder.with_value(LockValue::from_store(&value)));
-            Ok((LockStatus::new((*name).clone(), holder, waiters), seen))
+            let holders = match mode_of(&owner) {
+                Mode::Exclusive => {
+                    let holder = holder(&owner, remaining, &grant, now)?;
+                    holder.map(|holder| holder.with_value(LockValue::from_store(&value))).into_iter().collect()
+                }
+                kind => several
+                    .chunks_exact(3)
+                    .map(|one| one_of_several(kind, &one[0], one[1].parse().map_err(|_| nonsense())?, &one[2], now))
+                    .collect::<Result<Vec<_>>>()?,
+            };
+            Ok((LockStatus::new((*name).clone(), holders, waiters), seen))
         });
         seen.collect()
     }
@@ -91,6 +99,12 @@ impl RedisLock {
     pub(crate) async fn end_hold(&self, name: &LockName) -> Result<Option<Holder>> {
         // By owner, so that whoever is named in the answer is the one who lost it, and not the next.
         while let Some(holder) = self.holder_of(name).await? {
+            if holder.mode != Mode::Exclusive {
+                if let Some(evicted) = self.end_all(name).await? {
+                    return Ok(Some(evicted));
+                }
+                continue;
+            }
             let owner = if holder.kept { holder.owner.kept() } else { holder.owner.clone() };
             // What it showed ends by itself.
             if self.end(&self.keys.of(name), owner.as_str(), "", None).await? == Unlocked::Released {

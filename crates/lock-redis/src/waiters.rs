@@ -68,7 +68,7 @@ impl RedisLock {
         let lives = LIVES.as_millis().to_string();
         let locks = some.iter().flat_map(|one| [one.key.lock.as_str(), &one.key.line]);
         let names: Vec<_> = [own_key.as_str(), &some[0].key.tokens].into_iter().chain(locks).collect();
-        let places: Vec<_> = some.iter().map(|one| self.place(&one.owner, one.lease, &one.key)).collect();
+        let places: Vec<_> = some.iter().map(|one| self.place(&one.owner, one.lease, one.mode, &one.key)).collect();
         let places = places.iter().map(String::as_bytes);
         let arguments: Vec<_> = [lives.as_bytes()].into_iter().chain(places).collect();
         let asked = tokio::time::Instant::now();

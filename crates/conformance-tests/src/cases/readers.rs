@@ -1,8 +1,6 @@
 //! Readers, who share a lock, and writers, who do not.
 
-use std::time::Duration;
-
-use lock_core::{DistributedLock, LockGuard, Locks, Mode, Unlocked};
+use lock_core::{LockGuard, Locks, Mode, Unlocked};
 use tokio::task::JoinSet;
 
 use super::permits::{granted, released, status, waiting, wants};

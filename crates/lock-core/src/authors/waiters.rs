@@ -9,7 +9,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time;
 
 use crate::authors::{Background, Failures, InLine};
-use crate::contract::{Claim, Error, ErrorKind, Instant, OwnerId};
+use crate::contract::{Claim, Error, ErrorKind, Instant, Mode, OwnerId};
 
 /// What has longer left is looked at before in any case.
 const FAR: Duration = Duration::from_secs(3600);
@@ -40,6 +40,7 @@ struct State<K> {
 struct Entry<K> {
     owner: OwnerId,
     lease: Duration,
+    mode: Mode,
     key: K,
     /// Does the store know of it?
     entered: bool,
@@ -84,6 +85,8 @@ pub struct Watched<K> {
     pub owner: OwnerId,
     /// The one that it asked for.
     pub lease: Duration,
+    /// How it wants the lock.
+    pub mode: Mode,
 }
 
 impl<K> Default for Waiters<K> {
@@ -105,12 +108,12 @@ impl<K: Ord + Clone> Waiters<K> {
     /// Adds a waiter: before its request leaves, so that no message comes too early.
     pub fn register(self: &Arc<Self>, claim: &Claim, key: K) -> Waiting<K> {
         let (sender, news) = mpsc::unbounded_channel();
-        let (owner, lease) = (claim.owner.clone(), claim.lease);
+        let (owner, lease, mode) = (claim.owner.clone(), claim.lease, claim.mode);
         let mut state = self.state();
         state.registered += 1;
         let number = state.registered;
         state.numbers.insert(owner.clone(), number);
-        state.entries.insert(number, Entry { owner: owner.clone(), lease, key, entered: false, news: sender });
+        state.entries.insert(number, Entry { owner: owner.clone(), lease, mode, key, entered: false, news: sender });
         Waiting { waiters: Arc::clone(self), owner, number, news }
     }
 
@@ -180,6 +183,7 @@ impl<K: Ord + Clone> Waiters<K> {
             key: key.clone(),
             owner: entry.owner.clone(),
             lease: entry.lease,
+            mode: entry.mode,
         };
         longest.into_iter().map(watched).collect()
     }
@@ -359,7 +363,8 @@ mod tests {
         let all = ["a", "b", "c"].map(|owner| waiters.register(&claim(owner), if owner == "c" { "w" } else { "x" }));
         assert_eq!(waiters.watched(), []);
         all.iter().for_each(|one| one.entered(None));
-        let watched = |key, owner| Watched { key, owner: OwnerId::from_store(owner), lease: TURN };
+        let watched =
+            |key, owner| Watched { key, owner: OwnerId::from_store(owner), lease: TURN, mode: Mode::Exclusive };
         assert_eq!(waiters.watched(), [watched("w", "c"), watched("x", "a")]);
         drop(all);
         assert!(!waiters.anybody());

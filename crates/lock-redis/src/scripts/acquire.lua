@@ -2,8 +2,8 @@
 -- Keys: lock, grant, line, tokens; and to show that the client lives: its own key.
 -- Arguments: owner, lease in ms, 1 if the owner has the lock's key and that is no grant yet or else 0; and to wait: place
 -- in line; and with the client's key: for how long it lives unheard of, in ms.
--- Answer: {1, token} granted; {1, token, remaining ms} it was; {0, the holder's remaining ms, server's time in us} not. An
--- error leaves no new place in line: whoever is told that nothing was done does not leave it.
+-- Answer: {1, token} granted; {1, token, remaining ms} it was; {0, the holder's remaining ms, server's time in us} not; {2,
+-- what the lock's key says} it is a semaphore. An error leaves no new place in line: whoever is told that nothing was done does not leave it.
 
 local owner, lease = ARGV[1], ARGV[2]
 
@@ -39,6 +39,10 @@ if not holder or holder == owner then
   if served == owner then
     return granted(token, time)
   end
+  holder = redis.call('GET', KEYS[1])
+end
+if kind_of(holder) == 'p' then
+  return {2, holder}
 end
 local answer = {0, redis.call('PTTL', KEYS[1]), time}
 if ARGV[4] then

@@ -6,6 +6,9 @@
 
 local DAY = '86400000'
 
+-- In modes.lua.
+local serve, serve_modes
+
 -- In microseconds, sixteen digits.
 local function now()
   local time = redis.call('TIME')
@@ -39,11 +42,15 @@ end
 -- Gives a lock that nobody has any more to the first in line whose client lives: it was heard of in the last seconds, and
 -- listens. The others lose their place. Answers the owner who has it now and the token, or nil, and the lock is free.
 -- `first` has already been taken out of the line.
-local function serve(lock, tokens, line, first)
+serve = function(lock, tokens, line, first)
   local gone
   first = first or redis.call('ZPOPMIN', line)[1]
   while first do
     local client, lease, owner = string.match(first, '^(%S+) (%d+) (.*)$')
+    if not client and string.find(first, '^%S+ %l%d+/%d+:%d+ ') then
+      redis.call('DEL', lock)
+      return serve_modes(lock, tokens, line, first)
+    end
     -- Of one client that died, thousands may stand in line.
     if client and not (gone and gone[client]) then
       if redis.call('EXISTS', 'oarlock-client:' .. client) == 1 then

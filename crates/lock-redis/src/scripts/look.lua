@@ -7,16 +7,24 @@ redis.call('SET', KEYS[1], '', 'PX', ARGV[1])
 local answer = {}
 for at = 1, #ARGV - 1 do
   local lock, line = KEYS[at * 2 + 1], KEYS[at * 2 + 2]
+  -- A key of another type is one lock's trouble, not that of all.
+  local function seen()
+    local holder = redis.pcall('GET', lock)
+    return type(holder) == 'string' and holder or ''
+  end
+  local holder = seen()
+  local kind = kind_of(holder ~= '' and holder or nil)
   if redis.call('EXISTS', lock) == 0 then
     pcall(serve, lock, KEYS[2], line)
-  end
-  -- A key of another type is one lock's trouble, not that of all.
-  local holder = redis.pcall('GET', lock)
-  if type(holder) ~= 'string' then
-    holder = ''
+    holder = seen()
+  elseif kind and kind ~= 'x' then
+    pcall(serve_modes, lock, KEYS[2], line)
+    holder = seen()
   end
   local place = redis.call('ZSCORE', line, ARGV[at + 1]) and 1 or 0
   redis.call('PEXPIRE', line, DAY)
-  answer[at] = {holder, redis.call('PTTL', lock), place}
+  kind = kind_of(holder ~= '' and holder or nil)
+  local left = (kind == 's' or kind == 'p') and next_end(line, now()) or redis.call('PTTL', lock)
+  answer[at] = {holder, left, place}
 end
 return {now(), answer}

@@ -3,6 +3,11 @@
 
 if holder ~= ARGV[1] then
   redis.call('ZREM', KEYS[3], ARGV[2])
+  local kind = kind_of(holder)
+  if kind and kind ~= 'x' then
+    -- Those behind it may have waited for it alone.
+    pcall(serve_modes, KEYS[1], KEYS[4], KEYS[3])
+  end
 end
 if first or not holder then
   -- Free it is in any case. If nobody can be served, the waiters look within a second.
