@@ -44,7 +44,7 @@ pub use tokens::TokensOf;
 
 use crate::contract::{
     Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Instant, Kept, ListQuery,
-    LockName, LockStatus, LockValue, Notice, Page, Proclaimed, Renewal, Result, StoreToken, Unlocked,
+    LockName, LockStatus, LockValue, Notice, OwnerId, Page, Proclaimed, Renewal, Result, StoreToken, Unlocked,
 };
 
 /// A lock in two stores, an old one and a new one: it is held while it is held in both.
@@ -248,6 +248,12 @@ impl DistributedLock for Both {
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
         let first = self.from.evict(name).await.map_err(of(&self.from, "evict"))?;
         let second = self.to.evict(name).await.map_err(of(&self.to, "evict"))?;
+        Ok(look::holder(first, second, self.tokens))
+    }
+
+    async fn evict_owner(&self, name: &LockName, owner: &OwnerId) -> Result<Option<Holder>> {
+        let first = self.from.evict_owner(name, owner).await.map_err(of(&self.from, "evict"))?;
+        let second = self.to.evict_owner(name, owner).await.map_err(of(&self.to, "evict"))?;
         Ok(look::holder(first, second, self.tokens))
     }
 

@@ -28,7 +28,7 @@ use store::Store;
 
 use crate::contract::{
     Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, Kept, ListQuery, LockName, LockStatus,
-    LockValue, Modes, Page, Proclaimed, Renewal, Result, Scope, StoreToken, SystemClock, Unlocked,
+    LockValue, Modes, OwnerId, Page, Proclaimed, Renewal, Result, Scope, StoreToken, SystemClock, Unlocked,
 };
 
 /// One client of an in-memory store. A clone is the same client; [`MemoryLock::client`] is another one of the same
@@ -142,6 +142,11 @@ impl DistributedLock for MemoryLock {
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
         self.faults.request(Verb::Evict).await?;
         Ok(self.store.evict(name))
+    }
+
+    async fn evict_owner(&self, name: &LockName, owner: &OwnerId) -> Result<Option<Holder>> {
+        self.faults.request(Verb::Evict).await?;
+        Ok(self.store.evict_owner(name, owner))
     }
 
     async fn raise_tokens(&self, _name: &LockName, above: StoreToken) -> Result<()> {

@@ -29,7 +29,7 @@ use tokio::sync::{broadcast, watch};
 
 use crate::contract::{
     Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Instant, Kept, ListQuery,
-    LockName, LockStatus, LockValue, Notice, Page, Proclaimed, Renewal, Result, StoreToken, Unlocked,
+    LockName, LockStatus, LockValue, Notice, OwnerId, Page, Proclaimed, Renewal, Result, StoreToken, Unlocked,
 };
 pub use crate::memory::Verb;
 
@@ -253,6 +253,10 @@ impl DistributedLock for Faulty {
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
         self.call(Verb::Evict, self.0.inner.evict(name)).await
+    }
+
+    async fn evict_owner(&self, name: &LockName, owner: &OwnerId) -> Result<Option<Holder>> {
+        self.call(Verb::Evict, self.0.inner.evict_owner(name, owner)).await
     }
 
     async fn raise_tokens(&self, name: &LockName, above: StoreToken) -> Result<()> {

@@ -63,7 +63,7 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, Kept, ListQuery, LockName, LockStatus,
-    LockValue, Modes, Notice, Page, Proclaimed, Renewal, Result, Scope, StoreToken, Unlocked,
+    LockValue, Modes, Notice, OwnerId, Page, Proclaimed, Renewal, Result, Scope, StoreToken, Unlocked,
 };
 use tokio::sync::watch;
 
@@ -194,6 +194,10 @@ impl DistributedLock for RedisLock {
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
         self.end_hold(name).await
+    }
+
+    async fn evict_owner(&self, name: &LockName, owner: &OwnerId) -> Result<Option<Holder>> {
+        self.end_one(name, owner).await
     }
 
     async fn raise_tokens(&self, name: &LockName, above: StoreToken) -> Result<()> {

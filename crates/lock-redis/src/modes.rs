@@ -1,6 +1,6 @@
 //! Locks that several hold at a time, as readers or with permits. How they are stored, modes.lua says.
 
-use lock_core::{Claim, Error, ErrorKind, Holder, Instant, LockName, Mode, Result, Unlocked};
+use lock_core::{Claim, Error, ErrorKind, Holder, Instant, LockName, Mode, OwnerId, Result, Unlocked};
 use redis::Value;
 
 use crate::RedisLock;
@@ -71,6 +71,20 @@ impl RedisLock {
             }
         }
         Ok(first)
+    }
+
+    /// Ends the hold of this owner.
+    pub(crate) async fn end_one(&self, name: &LockName, owner: &OwnerId) -> Result<Option<Holder>> {
+        let (keys, status) = (self.keys.of(name), self.statuses(vec![name.clone()]).await?.pop().ok_or_else(nonsense)?);
+        let Some(holder) = status.holders.into_iter().find(|holder| holder.owner == *owner) else { return Ok(None) };
+        let ended = match holder.mode {
+            Mode::Exclusive => {
+                let owner = if holder.kept { owner.kept() } else { owner.clone() };
+                self.end(&keys, owner.as_str(), "", None).await?
+            }
+            _ => self.leave(&keys, owner.as_str(), "").await?,
+        };
+        Ok((ended == Unlocked::Released).then_some(holder))
     }
 
     pub(crate) async fn set_permits(&self, name: &LockName, permits: u32) -> Result<bool> {

@@ -22,6 +22,11 @@ const ENVIRONMENT: &[(&str, &str)] = &[
         "Set by oarlock run and oarlock elect for their command: the lock's name and the fencing token, and the tokens of \
          all locks as JSON.",
     ),
+    (
+        "OARLOCK_SLOT, OARLOCK_SLOTS",
+        "Set by oarlock run --of: the number of the command's permit, which no other has meanwhile, and those of all its \
+         permits, with commas.",
+    ),
     ("NO_COLOR", "If set, what --verbose prints has no colours."),
 ];
 
@@ -41,6 +46,8 @@ const FILES: &[(&str, &str)] = &[
 const EXAMPLES: &[(&str, &str)] = &[
     ("oarlock run nightly -- ./backup.sh", "Run a script while nobody else runs it."),
     ("oarlock run nightly --try -- ./backup.sh", "The same, or end with 1 if somebody else does."),
+    ("oarlock run catalog --shared -- ./report.sh", "Read beside others who only read, and not while somebody writes."),
+    ("oarlock run exports --of 5 -- ./export.sh", "Run five of these at a time at most, over all hosts."),
     ("oarlock run nightly --wait 5m -E 0 -- ./backup.sh", "Wait for five minutes, and take it for done after that."),
     (
         "oarlock run nightly --once --slot \"$(date +%F)\" -- ./backup.sh",

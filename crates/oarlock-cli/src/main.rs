@@ -11,6 +11,7 @@ mod generate;
 mod itself;
 mod leader;
 mod output;
+mod resize;
 mod run;
 mod show;
 mod tokens;
@@ -129,6 +130,9 @@ async fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Inspect(args) => looking(settings, async |locks| show::inspect(args, locks).await).await,
         Command::List(args) => looking(settings, async |locks| show::list(args, locks).await).await,
         Command::Evict(args) => looking(settings, async |locks| evict::evict(args, locks).await).await,
+        Command::Resize { name, permits } => {
+            looking(settings, async |locks| resize::resize(name, *permits, locks).await).await
+        }
         Command::Tokens(command) => looking(settings, async |locks| tokens::tokens(command, locks).await).await,
         Command::Doctor(args) => looking(settings, async |locks| show::doctor(args, locks).await).await,
         Command::Top(args) => {

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::time::{Duration, SystemTime};
 
 use comfy_table::{Table, presets};
-use oarlock::{FencingToken, Finding, Holder, ListQuery, LockStatus, LockValue, Locks, OwnerId};
+use oarlock::{FencingToken, Finding, Holder, ListQuery, LockStatus, LockValue, Locks, Mode, OwnerId, Waiter};
 use serde::Serialize;
 
 use crate::args::{DoctorArgs, InspectArgs, ListArgs};
@@ -22,11 +22,12 @@ pub(crate) async fn inspect(args: &InspectArgs, locks: &Locks) -> Result<u8, Fai
         print("free\n")?;
     } else {
         let mut text = table(std::slice::from_ref(&status));
-        for line in status.holder().map(details).unwrap_or_default() {
+        for line in lines(&status) {
             text.push_str(&format!("{}\n", clean(&line)));
         }
         for (place, waiter) in status.waiters.iter().enumerate() {
-            text.push_str(&format!("waiting {}: {}\n", place + 1, clean(&waiter.owner.to_string())));
+            let owner = clean(&waiter.owner.to_string());
+            text.push_str(&format!("waiting {}: {owner}{}\n", place + 1, beside(waiter.mode)));
         }
         print(&text)?;
     }
@@ -80,8 +81,19 @@ pub(crate) async fn doctor(args: &DoctorArgs, locks: &Locks) -> Result<u8, Failu
 pub(crate) struct LockView<'a> {
     name: &'a str,
     held: bool,
+    /// The first of those who hold it.
     holder: Option<HolderView<'a>>,
-    waiters: Vec<OwnerView<'a>>,
+    holders: Vec<HolderView<'a>>,
+    waiters: Vec<WaiterView<'a>>,
+}
+
+#[derive(Serialize)]
+struct WaiterView<'a> {
+    #[serde(flatten)]
+    owner: OwnerView<'a>,
+    mode: &'static str,
+    /// How many permits it waits for; none of a lock.
+    permits: Option<u32>,
 }
 
 #[derive(Serialize)]
@@ -108,6 +120,12 @@ pub(crate) struct HolderView<'a> {
     value: Option<&'a str>,
     /// Its owner has gone, and the hold goes on without it.
     kept: bool,
+    /// `exclusive`, `shared` or `permits`.
+    mode: &'static str,
+    /// How many permits there are; none of a lock.
+    of: Option<u32>,
+    /// The numbers of those that it has.
+    slots: &'a [u32],
 }
 
 #[derive(Serialize)]
@@ -123,8 +141,16 @@ impl<'a> LockView<'a> {
             name: status.name.as_str(),
             held: status.holder().is_some(),
             holder: status.holder().map(HolderView::of),
-            waiters: status.waiters.iter().map(|waiter| OwnerView::of(&waiter.owner)).collect(),
+            holders: status.holders.iter().map(HolderView::of).collect(),
+            waiters: status.waiters.iter().map(WaiterView::of).collect(),
         }
+    }
+}
+
+impl<'a> WaiterView<'a> {
+    fn of(waiter: &'a Waiter) -> Self {
+        let permits = waiter.mode.permits().map(|_| waiter.mode.weight());
+        Self { owner: OwnerView::of(&waiter.owner), mode: mode(waiter.mode), permits }
     }
 }
 
@@ -145,7 +171,27 @@ impl<'a> HolderView<'a> {
             token: token(holder),
             value: holder.value.as_ref().map(LockValue::as_str),
             kept: holder.kept,
+            mode: mode(holder.mode),
+            of: holder.mode.permits(),
+            slots: holder.slots.as_slice(),
         }
+    }
+}
+
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Shared => "shared",
+        Mode::Permits { .. } => "permits",
+        _ => "exclusive",
+    }
+}
+
+/// What is said behind somebody who does not want the lock alone.
+fn beside(mode: Mode) -> String {
+    match mode {
+        Mode::Shared => ", shared".to_owned(),
+        Mode::Permits { take, of } => format!(", {take} of {of} permits"),
+        _ => String::new(),
     }
 }
 
@@ -176,6 +222,10 @@ pub(crate) fn table_of(locks: &[LockStatus], widest: usize) -> String {
     for lock in locks {
         let mut row = vec![shortened(&clean(lock.name.as_str()), widest)];
         row.extend(lock.holder().map_or_else(|| ["-"; 6].map(String::from), holder_cells));
+        if let Some(several) = several(lock) {
+            row[1..].fill("-".to_owned());
+            row[1] = several;
+        }
         row.push(lock.waiters.len().to_string());
         if values {
             let value = value_of(lock).map_or("-", LockValue::as_str);
@@ -184,6 +234,19 @@ pub(crate) fn table_of(locks: &[LockStatus], widest: usize) -> String {
         table.add_row(row);
     }
     format!("{table}\n")
+}
+
+/// How a lock is held that is not one holder's alone.
+fn several(lock: &LockStatus) -> Option<String> {
+    let many = lock.holders.len();
+    match lock.holder()?.mode {
+        Mode::Shared => Some(format!("{many} shared")),
+        Mode::Permits { of, .. } => {
+            let held: u32 = lock.holders.iter().map(|holder| holder.mode.weight()).sum();
+            Some(format!("{held} of {of} permits"))
+        }
+        _ => None,
+    }
 }
 
 fn value_of(lock: &LockStatus) -> Option<&LockValue> {
@@ -205,6 +268,29 @@ fn holder_cells(holder: &Holder) -> [String; 6] {
 
 fn token(holder: &Holder) -> Option<String> {
     (holder.token != Holder::NO_TOKEN).then(|| FencingToken::new(holder.token).to_string())
+}
+
+/// What the lock's line of the table has no room for, of each holder.
+pub(crate) fn lines(lock: &LockStatus) -> Vec<String> {
+    if several(lock).is_none() {
+        return lock.holder().map(details).unwrap_or_default();
+    }
+    let line = |holder: &Holder| {
+        let token = token(holder).map(|token| format!(", token {token}")).unwrap_or_default();
+        let slots: Vec<_> = holder.slots.as_slice().iter().map(u32::to_string).collect();
+        let slots = if slots.is_empty() { String::new() } else { format!(", slot {}", slots.join(" and ")) };
+        format!("{}, {} left{slots}{token}", state(holder), left(holder.remaining))
+    };
+    lock.holders.iter().map(line).collect()
+}
+
+/// Who holds the lock, of several the first, and how many others.
+pub(crate) fn states(lock: &LockStatus) -> String {
+    let first = lock.holder().map(state).unwrap_or_default();
+    match lock.holders.len() {
+        0 | 1 => first,
+        many => format!("{first}, and by {} more", many - 1),
+    }
 }
 
 /// What a line of the table has no room for.

@@ -167,6 +167,16 @@ pub(crate) async fn readers_are_evicted(ctx: Ctx) {
         assert_eq!(backend.unlock(reader).await.unwrap(), Unlocked::NotHeld);
     }
     assert!(holds(&*others, &writes).await);
+    released(&*others, &writes).await;
+    // One of them alone.
+    let readers = [wants("x", LONG, Mode::Shared), wants("x", LONG, Mode::Shared)];
+    for reader in &readers {
+        granted(&*ours, reader).await;
+    }
+    let evicted = others.evict_owner(&name("x"), &readers[0].owner).await.unwrap().unwrap();
+    assert_eq!(evicted.owner, readers[0].owner);
+    assert_eq!(others.evict_owner(&name("x"), &readers[0].owner).await.unwrap(), None);
+    assert!(!holds(&*ours, &readers[0]).await && holds(&*ours, &readers[1]).await);
 }
 
 /// 204. Nine tasks of three clients read and write: no writer beside another holder, and the history has no fault.

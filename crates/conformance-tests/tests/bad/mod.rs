@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, Instant, Kept, ListQuery, LockName,
-    LockStatus, LockValue, Notice, Page, Proclaimed, Renewal, Result, StoreToken, Unlocked,
+    LockStatus, LockValue, Notice, OwnerId, Page, Proclaimed, Renewal, Result, StoreToken, Unlocked,
 };
 
 /// What is wrong with a lock.
@@ -139,6 +139,10 @@ impl DistributedLock for Bad {
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
         self.inner.evict(name).await
+    }
+
+    async fn evict_owner(&self, name: &LockName, owner: &OwnerId) -> Result<Option<Holder>> {
+        self.inner.evict_owner(name, owner).await
     }
 
     async fn raise_tokens(&self, name: &LockName, above: StoreToken) -> Result<()> {

@@ -8,8 +8,8 @@ use crate::api::{All, Election, Mutex, Once, RwLock, Semaphore};
 use crate::contract::claim::Identity;
 use crate::contract::options::{LockOptions, setters};
 use crate::contract::{
-    Capabilities, DistributedLock, Error, FencingToken, Finding, Holder, ListQuery, LockName, LockStatus, Mode, Page,
-    Result,
+    Capabilities, DistributedLock, Error, FencingToken, Finding, Holder, ListQuery, LockName, LockStatus, Mode,
+    OwnerId, Page, Result,
 };
 use crate::engine::core::Core;
 use crate::engine::{Lease, Observer};
@@ -209,7 +209,8 @@ impl Locks {
     }
 
     /// Ends the hold on a lock by force, whoever's it is, and answers whose it was. The owner learns of it as a loss,
-    /// at its next renewal at the latest; until then two may believe that they hold the lock.
+    /// at its next renewal at the latest; until then two may believe that they hold the lock. Of several who hold it together
+    /// all lose it, and the first is answered.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for what cannot be a name; else as the store says.
@@ -220,6 +221,21 @@ impl Locks {
         self.core.check_open("evict")?;
         let name = LockName::new(name)?;
         let answer = self.core.backend.evict(&name).await;
+        answer.map_err(|error| self.core.context(error, "evict", Some(&name)))
+    }
+
+    /// Ends the hold of this owner by force, and no other's: of several who share a lock or have permits, only this one loses
+    /// its own. [`inspect`](Self::inspect) names the owners.
+    ///
+    /// # Errors
+    /// As [`evict`](Self::evict).
+    ///
+    /// # Cancel safety
+    /// As [`evict`](Self::evict).
+    pub async fn evict_owner(&self, name: &str, owner: &OwnerId) -> Result<Option<Holder>> {
+        self.core.check_open("evict")?;
+        let name = LockName::new(name)?;
+        let answer = self.core.backend.evict_owner(&name, owner).await;
         answer.map_err(|error| self.core.context(error, "evict", Some(&name)))
     }
 

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 
 use crate::contract::{
-    Claim, Clock, Error, ErrorKind, Finding, Holder, Instant, ListQuery, LockName, LockStatus, LockValue, Modes,
+    Claim, Clock, Error, ErrorKind, Finding, Holder, Instant, ListQuery, LockName, LockStatus, LockValue, Mode, Modes,
     OwnerId, Page, Result, Slots, StoreToken,
 };
 
@@ -140,6 +140,18 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     /// Ends a hold by force, whoever's it is, and answers whose it was. The owner learns of it as a loss. Of several holders
     /// all lose the lock, and the first is answered.
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>>;
+
+    /// Ends the hold of this owner by force, and no other's: of several who hold a lock together only this one loses it. To be
+    /// written by stores with other modes; without them a lock has one holder, whom [`evict`](Self::evict) ends.
+    async fn evict_owner(&self, name: &LockName, owner: &OwnerId) -> Result<Option<Holder>> {
+        match self.holder(name).await? {
+            Some(holder) if holder.owner == *owner && holder.mode == Mode::Exclusive => self.evict(name).await,
+            Some(holder) if holder.mode != Mode::Exclusive => {
+                Err(self.capabilities().cannot("end the hold of one of several"))
+            }
+            _ => Ok(None),
+        }
+    }
 
     /// Every claim that is made after this has answered gets a token above `above`, if it is granted. A store that counts
     /// for many names at once may raise the tokens of all of them. What stands already above it stays. A holder keeps

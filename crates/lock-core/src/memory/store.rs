@@ -257,6 +257,14 @@ impl Store {
         evicted.first().map(|holding| holding.holder(now))
     }
 
+    pub(super) fn evict_owner(&self, name: &LockName, owner: &OwnerId) -> Option<Holder> {
+        let (mut state, now) = self.state();
+        let lock = state.settle(name, now)?;
+        let evicted = lock.held_by(owner).map(|at| lock.holdings.swap_remove(at))?;
+        state.settle(name, now);
+        Some(evicted.holder(now))
+    }
+
     pub(super) fn resize(&self, name: &LockName, permits: u32) -> Result<bool> {
         let (mut state, now) = self.state();
         let Some(lock) = state.settle(name, now) else { return Ok(false) };

@@ -45,7 +45,7 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, Kept, ListQuery, LockName, LockStatus,
-    LockValue, Notice, Page, Proclaimed, Renewal, Result, StoreToken, Unlocked, warn_of,
+    LockValue, Modes, Notice, OwnerId, Page, Proclaimed, Renewal, Result, StoreToken, Unlocked, warn_of,
 };
 
 pub(crate) use layout::TableName;
@@ -80,6 +80,7 @@ impl<B: DistributedLock, T: Table> DistributedLock for Shedlock<B, T> {
         // Who takes the row tells nobody.
         capabilities.prompt_loss = false;
         capabilities.tells_changes = false;
+        capabilities.modes = Modes::NONE;
         capabilities
     }
 
@@ -133,6 +134,18 @@ impl<B: DistributedLock, T: Table> DistributedLock for Shedlock<B, T> {
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
         self.end_hold(name).await
+    }
+
+    /// Its table knows of one holder.
+    async fn evict_owner(&self, name: &LockName, owner: &OwnerId) -> Result<Option<Holder>> {
+        match self.holder(name).await? {
+            Some(holder) if holder.owner == *owner => self.evict(name).await,
+            _ => Ok(None),
+        }
+    }
+
+    async fn resize(&self, name: &LockName, permits: u32) -> Result<bool> {
+        self.ours.resize(name, permits).await
     }
 
     async fn raise_tokens(&self, name: &LockName, above: StoreToken) -> Result<()> {

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod mode;
 mod run;
 
 use std::ffi::OsString;
@@ -60,6 +61,15 @@ pub(crate) enum Command {
     List(ListArgs),
     /// End a hold by force, whoever's it is; the holder's command is ended
     Evict(EvictArgs),
+    /// Change how many permits a semaphore has that is in use
+    #[command(long_about = RESIZE)]
+    Resize {
+        /// The semaphore's name
+        name: String,
+        /// How many permits it has from now on
+        #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(oarlock::Mode::MOST_PERMITS)))]
+        permits: u32,
+    },
     /// Look after fencing tokens
     #[command(subcommand)]
     Tokens(TokensCommand),
@@ -97,6 +107,12 @@ pub(crate) enum Part {
 
 pub(crate) const GUARD: &str = "__guard";
 pub(crate) const WORKER: &str = "__worker";
+
+const RESIZE: &str = "Change how many permits a semaphore has that is in use.
+
+More permits go at once to those who wait; fewer are not taken from those who hold more. From then on commands have to ask \
+for this number: change their --of too. It ends with 1 if the semaphore is not in use; then the first command that comes \
+says how many permits it has.";
 
 const INSPECT: &str = "Show who holds a lock and who waits for it.
 
@@ -153,6 +169,9 @@ pub(crate) struct ListArgs {
 pub(crate) struct EvictArgs {
     /// The lock's name
     pub(crate) name: String,
+    /// Of several holders only this one, as `oarlock inspect` shows it, or what it begins with; else all
+    #[arg(long)]
+    pub(crate) owner: Option<String>,
     /// Do not ask first
     #[arg(long, short)]
     pub(crate) yes: bool,

@@ -9,6 +9,7 @@ use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
 use oarlock::{ErrorKind, LockName, LockValue};
 
 use super::duration;
+use super::mode::ModeArgs;
 use crate::exit::{self, Failure, USAGE};
 
 pub(super) const RUN: &str = "Run a command only while the lock is held.
@@ -25,6 +26,12 @@ the background when it ends is not waited for.
 With --also, the command runs only while all these locks are held. They are taken in the order of their names, so that \
 those who need the same ones never wait for each other in a circle; --wait is for all together. $OARLOCK_TOKENS has \
 the token of each as JSON.
+
+With --shared, commands that only read run at the same time, and wait for those that do not: they, and everybody who \
+takes the lock without --shared, have it alone. With --of N, so many commands run at the same time at most; each finds in \
+$OARLOCK_SLOT a number below N that no other has meanwhile, and with --permits K all of its K numbers in $OARLOCK_SLOTS, with \
+commas. Those who use one name all say the same N; `oarlock resize` changes it while the name is in use. In all modes the \
+line is in the order of arrival.
 
 With --once, one of several hosts runs the command, and the others skip it, also if their clocks differ and they come \
 when it has ended long ago: the lock stays taken for as long as the command counts as done. Nobody waits, and one that \
@@ -120,6 +127,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) also: Vec<String>,
     #[command(flatten)]
+    pub(crate) mode: ModeArgs,
+    #[command(flatten)]
     pub(crate) once: OnceArgs,
 }
 
@@ -187,6 +196,11 @@ impl RunArgs {
                 "--value cannot be used with --also: it is shown with one lock; leave one out",
             ));
         }
+        self.mode.check([
+            (self.once.once, "--once"),
+            (self.value.is_some(), "--value"),
+            (!self.also.is_empty(), "--also"),
+        ])?;
         if self.once.once && self.once.slot.is_none() && self.once.at_least.is_none() {
             let message = "for how long does it count as done? With --once goes --slot SLOT, which says for what time the \
                            command runs, or --at-least DURATION, which says how long nobody else runs it";
@@ -315,6 +329,26 @@ mod tests {
             (["--skipped", "256"], "256"),
         ] {
             let told = parsed(&[&["--once"], &wrong[..]].concat()).unwrap_err();
+            assert!(told.contains(says), "{told}");
+        }
+    }
+
+    #[test]
+    fn modes_refuse_what_makes_no_sense() {
+        assert_eq!(parsed(&["--of", "5"]).unwrap().mode.taken(), Some((1, 5)));
+        assert_eq!(parsed(&["--permits", "2", "--of", "5", "--try"]).unwrap().mode.taken(), Some((2, 5)));
+        assert!(parsed(&["-s", "--wait", "5s"]).unwrap().mode.shared);
+        for (wrong, says) in [
+            (&["--permits", "2"][..], "--of"),
+            (&["--permits", "3", "--of", "2"], "more than there are"),
+            (&["--of", "0"], "1..=1024"),
+            (&["--of", "1025"], "1..=1024"),
+            (&["--shared", "--of", "2"], "no permits"),
+            (&["--shared", "--value", "v"], "--value"),
+            (&["--of", "2", "--also", "y"], "--also"),
+            (&["--shared", "--once", "--slot", "1"], "--once"),
+        ] {
+            let told = parsed(wrong).unwrap_err();
             assert!(told.contains(says), "{told}");
         }
     }

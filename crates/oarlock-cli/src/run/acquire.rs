@@ -12,7 +12,7 @@ use super::signals::{self, Signals};
 use crate::args::RunArgs;
 use crate::exit::{CONFLICT, Failure};
 use crate::output::{clean, say};
-use crate::show::state;
+use crate::show::{state, states};
 use nix::sys::signal::Signal;
 
 /// A wait shorter than this draws nothing, and connecting in less is not counted.
@@ -63,6 +63,31 @@ async fn attempt(
             all = all.wait(wait);
         }
         return if args.try_lock { all.try_lock().await } else { all.lock().await.map(Some) };
+    }
+    if args.mode.shared {
+        let mut rw_lock = locks.rw_lock(args.job.name.as_str())?;
+        if let Some(lease) = args.job.lease {
+            rw_lock = rw_lock.lease(lease);
+        }
+        if wait.is_some() {
+            rw_lock = rw_lock.wait(wait);
+        }
+        let guard = if args.try_lock { rw_lock.try_read().await? } else { Some(rw_lock.read().await?) };
+        return Ok(guard.map(AllGuard::from));
+    }
+    if let Some((take, of)) = args.mode.taken() {
+        let mut semaphore = locks.semaphore(args.job.name.as_str(), of)?;
+        if let Some(lease) = args.job.lease {
+            semaphore = semaphore.lease(lease);
+        }
+        if wait.is_some() {
+            semaphore = semaphore.wait(wait);
+        }
+        let guard = match args.try_lock {
+            true => semaphore.try_acquire_many(take).await?,
+            false => Some(semaphore.acquire_many(take).await?),
+        };
+        return Ok(guard.map(AllGuard::from));
     }
     let mut mutex = locks.mutex(args.job.name.as_str());
     if let Some(lease) = args.job.lease {
@@ -130,8 +155,10 @@ async fn interruption(signals: &mut Signals) -> Signal {
 /// Who holds the lock, or one of them, in a sentence.
 async fn busy(names: &[&str], locks: &Locks) -> String {
     for name in names {
-        if let Some(holder) = locks.inspect(name).await.ok().and_then(|status| status.into_holder()) {
-            return format!("{name:?} is {}", state(&holder));
+        if let Ok(status) = locks.inspect(name).await
+            && status.holder().is_some()
+        {
+            return format!("{name:?} is {}", states(&status));
         }
     }
     let names: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();

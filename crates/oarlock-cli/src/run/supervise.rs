@@ -185,6 +185,10 @@ fn start(
     // A job that runs once has the lock of its slot.
     let lease = leases.get(&job.name).or(leases.iter().next()).expect("there is at least one");
     command.env("OARLOCK_NAME", lease.name().as_str()).env("OARLOCK_TOKEN", lease.fencing_token().to_string());
+    if let Some(slot) = lease.slot() {
+        let slots: Vec<_> = lease.slots().iter().map(u32::to_string).collect();
+        command.env("OARLOCK_SLOT", slot.to_string()).env("OARLOCK_SLOTS", slots.join(","));
+    }
     let token = |lease| (Lease::name(lease).as_str(), lease.fencing_token().to_string());
     let tokens: BTreeMap<_, _> = leases.iter().map(token).collect();
     if tokens.len() > 1 {

@@ -131,7 +131,7 @@ impl View {
     /// What the chosen lock shows, and who waits for it.
     fn details(&self) -> Vec<String> {
         let Some(lock) = self.lock() else { return Vec::new() };
-        let mut lines: Vec<_> = lock.holder().map(show::details).unwrap_or_default();
+        let mut lines: Vec<_> = show::lines(lock);
         if !lock.waiters.is_empty() {
             lines.push(format!("waiting for {}:", lock.name));
         }
