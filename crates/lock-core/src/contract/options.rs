@@ -164,7 +164,7 @@ macro_rules! setters {
             self
         }
 
-        /// How long an acquisition may take in all: connection, pool and queue. With zero, [`Mutex::lock`] tries once;
+        /// How long an acquisition may take in all: connection, pool and queue. With zero, [`Mutex::lock`](crate::Mutex::lock) tries once;
         /// with `None` it waits without end, whatever the default is.
         pub fn wait(mut self, wait: impl Into<Option<Duration>>) -> Self {
             self.options.wait = wait.into();
@@ -204,7 +204,7 @@ macro_rules! setters {
         /// How often a grant of the store may pass from task to task of this process before other processes get their
         /// turn: at most 255, the default; 0 switches it off.
         ///
-        /// Only acquisitions with the same options share a grant, and none with [`Mutex::hold_for`].
+        /// Only acquisitions with the same options share a grant, and none with [`Mutex::hold_for`](crate::Mutex::hold_for).
         pub fn hand_overs(mut self, times: u8) -> Self {
             self.options.hand_overs = times;
             self

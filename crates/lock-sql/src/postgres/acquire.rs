@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use lock_core::{Claim, Error, ErrorKind, Grant, InLine, Instant, News, Result, StoreToken};
+use lock_core::{Claim, Error, ErrorKind, Grant, InLine, Instant, Mode, News, Result, StoreToken};
 
 use super::batch::{Batches, Sent, UnderWay};
 use super::error::Postgres;
+use super::modes::kind;
 use super::statements::{Statements, the_row};
 use super::waiters::{TURNS, keep_watching};
 use super::{PostgresLock, arguments};
@@ -42,8 +43,10 @@ enum Taken {
 }
 
 /// What an attempt was answered.
-enum Acquired {
+pub(super) enum Acquired {
     Granted(Grant),
+    /// The name is in use as this.
+    Another(Mode),
     /// Held by another for so many microseconds more, with this token.
     Busy {
         left_us: i64,
@@ -54,12 +57,16 @@ enum Acquired {
 
 impl PostgresLock {
     pub(super) async fn take(&self, claim: &Claim) -> Result<Option<Grant>> {
-        if let Acquired::Granted(grant) = self.acquire(claim, &self.prefix.key(&claim.name), None).await? {
+        let acquired = self.acquire(claim, &self.prefix.key(&claim.name), None).await?;
+        if let Acquired::Granted(grant) = acquired {
             return Ok(Some(grant));
         }
         if self.unsettled.contains(&claim.owner) {
             // Nobody undoes what was denied, and its first copy may land yet.
             self.give_back(claim).await.map_err(Error::after_something_was_done)?;
+        }
+        if let Acquired::Another(found) = acquired {
+            claim.mode.check_kind(found)?;
         }
         Ok(None)
     }
@@ -77,6 +84,13 @@ impl PostgresLock {
             let (left_us, held, in_line) = match acquired? {
                 Acquired::Granted(grant) => return Ok(grant),
                 Acquired::Busy { left_us, token, in_line } => (left_us, token, in_line),
+                Acquired::Another(found) => {
+                    if may_wait || self.unsettled.contains(&claim.owner) {
+                        self.give_back(claim).await.map_err(Error::after_something_was_done)?;
+                    }
+                    claim.mode.check_kind(found)?;
+                    continue;
+                }
             };
             may_wait = true;
             self.waiters.ensure_task(TURNS.0, || {
@@ -87,6 +101,8 @@ impl PostgresLock {
                 waiting.entered(Some(duration(left_us)));
             }
             match waiting.news_after(held as u64).await {
+                // Which permits, the notification does not say.
+                News::Granted { .. } if claim.mode.permits().is_some() => {}
                 News::Granted { token, at_us, arrived } => {
                     let valid_until = waiting.valid_until(&in_line, at_us, arrived, duration(micros(claim.lease)));
                     return Ok(Grant::new(StoreToken::new(token)?, valid_until));
@@ -99,6 +115,9 @@ impl PostgresLock {
 
     async fn acquire(&self, claim: &Claim, key: &str, place: Option<(i64, u64)>) -> Result<Acquired> {
         self.sweep_if_due();
+        if claim.mode != Mode::Exclusive {
+            return self.acquire_beside(claim, key, place).await;
+        }
         let lease_us = micros(claim.lease);
         let (client, place) = (place.map(|place| place.0), place.map_or(0, |place| place.1 as i64));
         let owner = claim.owner.as_str();
@@ -134,6 +153,7 @@ impl PostgresLock {
                 token: held.unwrap_or_default(),
                 in_line: InLine { sent: answer.sent, store_us: now_us.unwrap_or_default() },
             }),
+            (None, None) if held.is_some() => Ok(Acquired::Another(kind(held.unwrap_or_default()))),
             _ => Err(Error::new(
                 ErrorKind::Refused,
                 "this owner has given up; each acquisition needs an owner of its own",

@@ -7,6 +7,7 @@ mod doctor;
 mod error;
 mod factory;
 mod keep;
+mod modes;
 mod release;
 mod renew;
 mod session;
@@ -23,7 +24,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, Kept, ListQuery, LockName, LockStatus,
-    LockValue, Page, Proclaimed, Renewal, Result, Scope, StoreToken, Unlocked, Waiters,
+    LockValue, Modes, OwnerId, Page, Proclaimed, Renewal, Result, Scope, StoreToken, Unlocked, Waiters,
 };
 use sqlx::postgres::PgConnectOptions;
 
@@ -94,6 +95,7 @@ impl DistributedLock for PostgresLock {
         capabilities.raises_tokens = true;
         capabilities.keeps = true;
         capabilities.values = true;
+        capabilities.modes = Modes::ALL;
         capabilities.min_lease = Duration::from_millis(10);
         capabilities.answers_within = self.server.timeout;
         capabilities
@@ -141,6 +143,14 @@ impl DistributedLock for PostgresLock {
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
         self.end_hold(name).await
+    }
+
+    async fn evict_owner(&self, name: &LockName, owner: &OwnerId) -> Result<Option<Holder>> {
+        self.end_one(name, owner).await
+    }
+
+    async fn resize(&self, name: &LockName, permits: u32) -> Result<bool> {
+        self.set_permits(name, permits).await
     }
 
     async fn raise_tokens(&self, name: &LockName, above: StoreToken) -> Result<()> {

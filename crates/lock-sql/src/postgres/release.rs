@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use lock_core::{Claim, Error, ErrorKind, LockName, OwnerId, Result, Unlocked};
+use lock_core::{Claim, Error, ErrorKind, LockName, Mode, OwnerId, Result, Unlocked};
 
 use super::batch::{Batches, Sent};
 use super::error::Postgres;
@@ -24,7 +24,10 @@ pub(super) struct Release {
 impl PostgresLock {
     pub(super) async fn give_back(&self, claim: &Claim) -> Result<Unlocked> {
         let gives_up = self.unsettled.contains(&claim.owner);
-        let unlocked = self.release(&claim.name, &claim.owner, gives_up, claim.value.is_some()).await?;
+        let unlocked = match claim.mode {
+            Mode::Exclusive => self.release(&claim.name, &claim.owner, gives_up, claim.value.is_some()).await?,
+            _ => self.release_beside(&claim.name, &claim.owner, gives_up).await?,
+        };
         self.unsettled.forget(&claim.owner);
         Ok(unlocked.unwrap_or(Unlocked::NotHeld))
     }

@@ -2,25 +2,35 @@
 
 use std::collections::HashSet;
 
-use lock_core::{Claim, Renewal, Result};
+use lock_core::{Claim, Mode, Renewal, Result};
 
 use super::{PostgresLock, arguments};
 use crate::keys::{duration, micros};
-use crate::server::{Again, Read, some_at_a_time};
+use crate::server::{Again, Read, Statement, some_at_a_time};
 
 /// How many leases one statement prolongs: it keeps others from these locks meanwhile.
 const RENEWED_AT_ONCE: usize = 500;
 
 impl PostgresLock {
     pub(super) async fn renew_all(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
-        some_at_a_time(claims.chunks(RENEWED_AT_ONCE), |some| self.renew_some(some)).await
+        if claims.iter().all(|claim| claim.mode == Mode::Exclusive) {
+            let renew = |some| self.renew_by(&self.statements.renew, some);
+            return some_at_a_time(claims.chunks(RENEWED_AT_ONCE), renew).await;
+        }
+        let alike = claims.chunk_by(|one, next| (one.mode == Mode::Exclusive) == (next.mode == Mode::Exclusive));
+        let some = alike.flat_map(|alike| alike.chunks(RENEWED_AT_ONCE));
+        some_at_a_time(some, async |some: &[Claim]| match some.first().map(|claim| claim.mode) {
+            Some(Mode::Exclusive) => self.renew_by(&self.statements.renew, some).await,
+            _ => self.renew_beside(some).await,
+        })
+        .await
     }
 
-    async fn renew_some(&self, claims: &[Claim]) -> Result<Vec<Renewal>> {
+    pub(super) async fn renew_by(&self, statement: &Statement, claims: &[Claim]) -> Result<Vec<Renewal>> {
         let keys: Vec<_> = claims.iter().map(|claim| self.prefix.key(&claim.name)).collect();
         let owners: Vec<_> = claims.iter().map(|claim| claim.owner.as_str()).collect();
         let leases: Vec<_> = claims.iter().map(|claim| micros(claim.lease)).collect();
-        let answer = self.server.run(&self.statements.renew, arguments!(keys, owners, leases), Again::Yes).await?;
+        let answer = self.server.run(statement, arguments!(keys, owners, leases), Again::Yes).await?;
         let held: HashSet<&str> = answer.rows.iter().map(|row| row.read("owner")).collect::<Result<_>>()?;
         let renewal = |claim: &Claim| match held.contains(claim.owner.as_str()) {
             true => Renewal::Held { valid_until: answer.sent + duration(micros(claim.lease)) },

@@ -1,4 +1,4 @@
--- The tables and functions of Oarlock's locks, version 5. All times are microseconds since 1970 by the database's clock.
+-- The tables and functions of Oarlock's locks, version 6. Those of locks that several hold at a time follow in modes.sql. All times are microseconds since 1970 by the database's clock.
 -- Whoever uses the locks needs SELECT, INSERT, UPDATE and DELETE on the tables.
 --
 -- Whoever changes a lock has its row first, until the transaction's end, in one of three ways.
@@ -23,8 +23,8 @@ SELECT pg_advisory_xact_lock(hashtextextended('{t}', 1));
 
 -- Of each table that is swept: when that was, and behind which key it goes on.
 CREATE TABLE IF NOT EXISTS {t}_meta (key text PRIMARY KEY, value bigint NOT NULL, place text NOT NULL DEFAULT '');
-INSERT INTO {t}_meta VALUES ('version', 5), ('floor', 0), ('lock', 0), ('waiter', 0), ('client', 0), ('gone', 0),
-    ('value', 0)
+INSERT INTO {t}_meta VALUES ('version', 6), ('floor', 0), ('lock', 0), ('waiter', 0), ('client', 0), ('gone', 0),
+    ('value', 0), ('holder', 0)
     ON CONFLICT DO NOTHING;
 -- Tables are of the mode of their first user. Those without one are of this.
 INSERT INTO {t}_meta VALUES ('mode', 0, 'row') ON CONFLICT DO NOTHING;
@@ -35,10 +35,11 @@ CREATE TABLE IF NOT EXISTS {t}_lock (
     since_us bigint NOT NULL, expires_us bigint NOT NULL, waited_for boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
 
--- Who waits, and where to tell them.
+-- Who waits, and where to tell them; and how: '' alone, 's' beside others, 'p2/5' with two of five permits.
 CREATE TABLE IF NOT EXISTS {t}_waiter (
     name text COLLATE "C" NOT NULL, ticket bigint GENERATED ALWAYS AS IDENTITY, owner text NOT NULL, lease_us bigint NOT NULL,
-    client bigint NOT NULL, place bigint NOT NULL, PRIMARY KEY (name, ticket), UNIQUE (owner, name)
+    client bigint NOT NULL, place bigint NOT NULL, mode text NOT NULL DEFAULT '', PRIMARY KEY (name, ticket),
+    UNIQUE (owner, name)
 );
 
 -- The clients with waiters. One that listens has a session lock on its id, which goes when its connection does.
@@ -112,20 +113,36 @@ BEGIN
         ELSE abs(at_us - c.seen_us) < 3000000 END;
 END $$;
 
--- Hands the lock, which is free or about to be, to the first in line who lives. Answers what to tell, or null: there was nobody.
-CREATE OR REPLACE FUNCTION {t}_hand_over(key text, at_us bigint) RETURNS text LANGUAGE plpgsql AS $$
+-- Hands the lock to the first in line who lives, or if that one does not want it alone, to all at the head of the line who can
+-- have it together. `mark` says how it is held (null: it is free or about to be, see modes.sql). Answers what to tell, a line for
+-- each; '' if the first who lives cannot have it yet; or null: there was nobody.
+CREATE OR REPLACE FUNCTION {t}_hand_over(key text, at_us bigint, mark text DEFAULT NULL) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     w {t}_waiter;
     dead bigint[] := '{}';
+    given bigint;
+    told text;
 BEGIN
     LOOP
         SELECT * INTO w FROM {t}_waiter WHERE name = key AND client <> ALL (dead) ORDER BY ticket LIMIT 1;
         IF NOT FOUND THEN
-            RETURN NULL;
+            RETURN told;
         END IF;
         IF {t}_lives(w.client, at_us) THEN
-            DELETE FROM {t}_waiter WHERE name = key AND ticket = w.ticket;
-            RETURN concat_ws(' ', w.client, w.place, {t}_give(key, w.owner, w.lease_us, at_us), at_us);
+            IF w.mode = '' THEN
+                IF mark IS NOT NULL AND EXISTS (SELECT FROM {t}_holder WHERE name = key) THEN
+                    RETURN coalesce(told, '');
+                END IF;
+                DELETE FROM {t}_waiter WHERE name = key AND ticket = w.ticket;
+                RETURN concat_ws(' ', w.client, w.place, {t}_give(key, w.owner, w.lease_us, at_us), at_us);
+            END IF;
+            given := {t}_join(key, w.owner, w.lease_us, w.mode, mark, at_us);
+            IF given IS NULL THEN
+                RETURN coalesce(told, '');
+            END IF;
+            SELECT owner INTO mark FROM {t}_lock WHERE name = key;
+            told := concat_ws(E'\n', told, concat_ws(' ', w.client, w.place, given, at_us));
+            CONTINUE;
         END IF;
         dead := dead || w.client;
         -- They keep their places for a minute, should it only be cut off.
@@ -134,13 +151,14 @@ BEGIN
     END LOOP;
 END $$;
 
--- Tells the client of somebody to whom a lock was handed over.
+-- Tells the clients of those to whom a lock was handed over.
 CREATE OR REPLACE FUNCTION {t}_tell(told text) RETURNS void LANGUAGE sql AS $$
-    SELECT pg_notify('oarlock_' || split_part(told, ' ', 1), substr(told, strpos(told, ' ') + 1))
+    SELECT pg_notify('oarlock_' || split_part(one, ' ', 1), substr(one, strpos(one, ' ') + 1))
+        FROM unnest(string_to_array(told, E'\n')) AS one
 $$;
 
 -- Takes the lock, or with a client enters the line. Answers the token or null; how long the lock is held; the time; and the token of
--- who holds it. All null but the time: the owner has given up.
+-- who holds it. All null but the time: the owner has given up; the time and a number: it is a semaphore of so many permits.
 CREATE OR REPLACE FUNCTION {t}_acquire(key text, who text, lease bigint, whose bigint, at_place bigint)
     RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
@@ -167,6 +185,9 @@ BEGIN
         SELECT * INTO l FROM {t}_lock WHERE name = key;
         now_us := {t}_now();
         IF l.owner <> who AND l.expires_us > now_us AND l.expires_us - now_us <= l.lease_us THEN
+            IF l.owner LIKE 'permits#%' THEN
+                RETURN ARRAY[NULL, NULL, now_us, {t}_permits(l.owner)];
+            END IF;
             RETURN ARRAY[NULL, l.expires_us - now_us, now_us, l.token];
         END IF;
     END IF;
@@ -181,6 +202,9 @@ BEGIN
         THEN EXISTS (SELECT FROM {t}_waiter WHERE owner = who AND name = key) END INTO gone, in_line;
     IF gone THEN
         RETURN ARRAY[NULL, NULL, now_us, NULL];
+    END IF;
+    IF held AND in_line IS NOT TRUE AND l.owner LIKE 'permits#%' THEN
+        RETURN ARRAY[NULL, NULL, now_us, {t}_permits(l.owner)];
     END IF;
     IF whose IS NOT NULL AND (held OR in_line IS NOT NULL) THEN
         IF in_line THEN
@@ -291,6 +315,10 @@ BEGIN
     now_us := {t}_now();
     IF l.owner IS DISTINCT FROM who THEN
         DELETE FROM {t}_waiter WHERE owner = who AND name = key;
+        IF {t}_is_mark(l.owner) AND l.expires_us > now_us THEN
+            -- Those behind it may have waited for it alone.
+            PERFORM {t}_tell({t}_hand_over(key, now_us, l.owner));
+        END IF;
         RETURN;
     END IF;
     in_time := l.expires_us > now_us;
@@ -381,7 +409,10 @@ BEGIN
     FOR i IN 1 .. cardinality(keys) LOOP
         SELECT * INTO l FROM {t}_lock WHERE name = keys[i];
         now_us := {t}_now();
-        IF l.owner IS NULL OR l.expires_us <= now_us OR l.expires_us - now_us > l.lease_us THEN
+        IF {t}_is_mark(l.owner) AND l.expires_us > now_us THEN
+            PERFORM {t}_tell({t}_serve(keys[i]));
+            SELECT * INTO l FROM {t}_lock WHERE name = keys[i];
+        ELSIF l.owner IS NULL OR l.expires_us <= now_us OR l.expires_us - now_us > l.lease_us THEN
             l := {t}_decide(keys[i]);
             now_us := {t}_now();
             IF l.owner IS NULL OR l.expires_us <= now_us THEN
@@ -398,8 +429,10 @@ BEGIN
         given := l.token;
         from_us := l.since_us;
         left_us := l.expires_us - now_us;
+        IF {t}_is_mark(l.owner) THEN
+            left_us := coalesce((SELECT min(h.expires_us) FROM {t}_holder AS h WHERE h.name = keys[i]), l.expires_us) - now_us;
+        END IF;
         in_line := EXISTS (SELECT FROM {t}_waiter WHERE owner = whos[i] AND name = keys[i]);
         RETURN NEXT;
     END LOOP;
 END $$;
-COMMIT;

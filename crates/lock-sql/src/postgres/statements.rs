@@ -6,17 +6,17 @@ use sqlx::postgres::PgRow;
 use crate::server::{Answer, Statement, Table};
 
 /// What makes the tables and functions.
-pub(super) const SCHEMA: &str = include_str!("schema.sql");
+pub(super) const SCHEMA: &str = concat!(include_str!("schema.sql"), include_str!("modes.sql"));
 
 /// The version of the tables, in `meta`.
-pub(super) const VERSION: i64 = 5;
+pub(super) const VERSION: i64 = 6;
 
 /// How many rows of a table are looked at by one sweep.
 pub(super) const SWEPT_AT_ONCE: u64 = 500;
 
 /// The tables that are swept, the one that counts first: their key, where the sweep goes on as such a key, and what is of
 /// no use any more.
-const SWEPT: [(&str, &str, &str, &str); 5] = [
+const SWEPT: [(&str, &str, &str, &str); 6] = [
     ("lock", "name", "place", "expires_us < {t}_now() - 86400000000 AND token <= 36028797018963967"),
     (
         "waiter",
@@ -25,6 +25,7 @@ const SWEPT: [(&str, &str, &str, &str); 5] = [
         "NOT EXISTS (SELECT FROM {t}_client AS c WHERE c.id = client AND abs({t}_now() - c.seen_us) < 60000000)",
     ),
     ("client", "id", "coalesce(nullif(place, ''), '-1')::bigint", "seen_us < {t}_now() - 60000000"),
+    ("holder", "name", "place", "expires_us < {t}_now() - 86400000000"),
     ("gone", "owner", "place", "at_us < {t}_now() - 3600000000"),
     (
         "value",
@@ -73,6 +74,14 @@ pub(super) struct Statements {
     pub(super) release_showing: Statement,
     /// $1 key, $2 owner, $3 for how long, $4 and $5 as those of `release`: see the procedure.
     pub(super) keep: Statement,
+    /// The arguments of `acquire`, and $6 the mode: see the function.
+    pub(super) acquire_beside: Statement,
+    /// The arguments of `release`: see the procedure.
+    pub(super) release_beside: Statement,
+    /// $1 keys, $2 owners, $3 leases. Answers the owners that still held theirs beside others, which are prolonged.
+    pub(super) renew_beside: Statement,
+    /// $1 key, $2 how many permits: see the function.
+    pub(super) resize: Statement,
     /// $1 key, $2 owner, $3 what is shown from now on: see the function.
     pub(super) proclaim: Statement,
     /// $1 keys, $2 owners, $3 leases. Answers the owners that still held theirs, which are prolonged.
@@ -90,7 +99,7 @@ pub(super) struct Statements {
     pub(super) raise: Statement,
     /// $1 how long ago the last time has to be. Looks at the next rows of a table, deletes those of no use any more, and
     /// answers how many these were; no row: it was not so long ago, or another one is at it.
-    pub(super) sweep: [Statement; 5],
+    pub(super) sweep: [Statement; 6],
     /// Answers the settings that void a promise.
     pub(super) doctor: Statement,
 }
@@ -103,7 +112,12 @@ const VALUE: &str =
 const STATUS: &str = "SELECT n.name, l.owner, l.token, {t}_now() - l.since_us AS held_us, l.expires_us - {t}_now() AS left_us,
     SHOWN,
     ARRAY(SELECT w.owner FROM {t}_waiter AS w WHERE w.name = n.name AND {t}_lives(w.client, {t}_now()) ORDER BY w.ticket)
-        AS waiters
+        AS waiters,
+    ARRAY(SELECT w.mode FROM {t}_waiter AS w WHERE w.name = n.name AND {t}_lives(w.client, {t}_now()) ORDER BY w.ticket)
+        AS modes,
+    CASE WHEN {t}_is_mark(l.owner) THEN (SELECT json_agg(json_build_array(h.owner, h.token, h.slots,
+        {t}_now() - h.since_us, h.expires_us - {t}_now()) ORDER BY h.token)::text
+        FROM {t}_holder AS h WHERE h.name = n.name AND h.expires_us > {t}_now()) END AS several
     FROM (FROM_NAMES) AS n
     LEFT JOIN {t}_lock AS l ON l.name = n.name AND l.owner IS NOT NULL AND l.expires_us > {t}_now()";
 
@@ -128,7 +142,9 @@ impl Statements {
                     (SELECT count(*) FROM (SELECT place FROM {t}_meta LIMIT 1) AS m),
                     (SELECT count(*) FROM (SELECT name, owner, token, lease_us, since_us, expires_us, waited_for
                         FROM {t}_lock LIMIT 1) AS l),
-                    (SELECT count(*) FROM (SELECT name, ticket, owner, lease_us, client, place FROM {t}_waiter LIMIT 1) AS w),
+                    (SELECT count(*) FROM (SELECT name, ticket, owner, lease_us, client, place, mode FROM {t}_waiter LIMIT 1) AS w),
+                    (SELECT count(*) FROM (SELECT name, owner, token, slots, lease_us, since_us, expires_us
+                        FROM {t}_holder LIMIT 1) AS h),
                     (SELECT count(*) FROM (SELECT id, seen_us, listens FROM {t}_client LIMIT 1) AS c),
                     (SELECT count(*) FROM (SELECT owner, at_us FROM {t}_gone LIMIT 1) AS g),
                     (SELECT count(*) FROM (SELECT owner, name, value, at_us FROM {t}_value LIMIT 1) AS v)",
@@ -146,6 +162,10 @@ impl Statements {
             release: fill("CALL {t}_release($1, $2, $3, $4, NULL)"),
             release_showing: fill("CALL {t}_release_showing($1, $2, $3, $4, NULL)"),
             keep: fill("CALL {t}_keep($1, $2, $3, $4, $5, NULL)"),
+            acquire_beside: fill("SELECT {t}_acquire_beside($1, $2, $3, $4, $5, $6)"),
+            release_beside: fill("CALL {t}_release_beside($1, $2, $3, $4, NULL)"),
+            renew_beside: fill("SELECT {t}_renew_beside($1, $2, $3) AS owner"),
+            resize: fill("SELECT {t}_resize($1, $2)"),
             proclaim: fill("SELECT {t}_proclaim($1, $2, $3)"),
             renew: fill(
                 "UPDATE {t}_lock AS l SET lease_us = j.lease, expires_us = {t}_now() + j.lease

@@ -1,10 +1,11 @@
 //! Who holds locks, who waits for them, which there are, and how a hold is ended.
 
 use lock_core::{
-    Error, ErrorKind, Holder, ListQuery, LockName, LockStatus, LockValue, OwnerId, Page, Result, Unlocked,
+    Error, ErrorKind, Holder, ListQuery, LockName, LockStatus, LockValue, Mode, OwnerId, Page, Result, Unlocked,
 };
 use sqlx::postgres::PgRow;
 
+use super::modes::{is_marked, status_with_modes};
 use super::statements::the_row;
 use super::{PostgresLock, arguments};
 use crate::keys::{Prefix, holder};
@@ -13,12 +14,16 @@ use crate::server::{Again, Read};
 impl PostgresLock {
     pub(super) async fn status_of(&self, name: &LockName) -> Result<LockStatus> {
         let answer = self.server.run(&self.statements.inspect, arguments!(self.prefix.key(name)), Again::Yes).await?;
-        status(the_row(&answer)?, &self.prefix, &self.server.shown)
+        status_with_modes(the_row(&answer)?, &self.prefix, &self.server.shown)
     }
 
     pub(super) async fn holder_of(&self, name: &LockName) -> Result<Option<Holder>> {
         let answer = self.server.run(&self.statements.holder, arguments!(self.prefix.key(name)), Again::Yes).await?;
-        answer.rows.first().map(held).transpose()
+        let holder = answer.rows.first().map(held).transpose()?;
+        if holder.as_ref().is_some_and(is_marked) {
+            return Ok(self.status_of(name).await?.into_holder());
+        }
+        Ok(holder)
     }
 
     pub(super) async fn page(&self, query: &ListQuery) -> Result<Page> {
@@ -26,13 +31,19 @@ impl PostgresLock {
         let after = query.after.as_ref().map(|name| self.prefix.key(name)).unwrap_or_default();
         let arguments = arguments!(from, after, end, query.fetch_size() as i64);
         let answer = self.server.run(&self.statements.list, arguments, Again::Yes).await?;
-        page(query, &answer.rows, &self.prefix, &self.server.shown)
+        page(query, &answer.rows, |row| status_with_modes(row, &self.prefix, &self.server.shown))
     }
 
     /// Ends a hold, whosoever it is.
     pub(super) async fn end_hold(&self, name: &LockName) -> Result<Option<Holder>> {
         // By owner, so that whoever is named in the answer is the one who lost it, and not the next.
         while let Some(holder) = self.holder_of(name).await? {
+            if holder.mode != Mode::Exclusive {
+                match self.end_all(name).await? {
+                    Some(evicted) => return Ok(Some(evicted)),
+                    None => continue,
+                }
+            }
             let (owner, shows) = (in_the_store(&holder), holder.value.is_some());
             if self.release(name, &owner, false, shows).await? == Some(Unlocked::Released) {
                 return Ok(Some(holder));
@@ -48,8 +59,8 @@ pub(super) fn in_the_store(holder: &Holder) -> OwnerId {
 }
 
 /// Some locks, of which one more than asked for was fetched if there are more.
-pub(super) fn page(query: &ListQuery, rows: &[PgRow], prefix: &Prefix, server: &str) -> Result<Page> {
-    let mut locks: Vec<_> = rows.iter().map(|row| status(row, prefix, server)).collect::<Result<_>>()?;
+pub(super) fn page(query: &ListQuery, rows: &[PgRow], status: impl Fn(&PgRow) -> Result<LockStatus>) -> Result<Page> {
+    let mut locks: Vec<_> = rows.iter().map(status).collect::<Result<_>>()?;
     let next = query.cut(&mut locks, |lock| &lock.name);
     Ok(Page::new(locks, next))
 }

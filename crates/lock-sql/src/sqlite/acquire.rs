@@ -1,6 +1,6 @@
 //! How a lock is taken, at once or in line.
 
-use lock_core::{Claim, Grant, Result, StoreToken};
+use lock_core::{Claim, Grant, Mode, Result, StoreToken};
 use sqlx::Row;
 
 use super::SqliteLock;
@@ -14,14 +14,17 @@ const END_OF_LINE: i64 = i64::MAX;
 impl SqliteLock {
     /// Takes the lock now, or leaves nothing behind.
     pub(super) async fn take_or_leave(&self, claim: &Claim) -> Result<Option<Grant>> {
-        let taken = self.take(claim).await;
+        let mut taken = self.take(claim).await;
+        if matches!(taken, Ok(None)) {
+            taken = self.check_kind(claim).await.map(|()| None);
+        }
         if claim.value.is_some() && matches!(taken, Ok(None)) {
             self.hide(&claim.name, &claim.owner).await;
         }
         taken
     }
 
-    async fn take(&self, claim: &Claim) -> Result<Option<Grant>> {
+    pub(super) async fn take(&self, claim: &Claim) -> Result<Option<Grant>> {
         match self.grant(claim, END_OF_LINE).await {
             Err(Failure::Replaced) => self.grant(claim, END_OF_LINE).await,
             answer => answer,
@@ -44,6 +47,9 @@ impl SqliteLock {
     /// Takes the lock, if it is free and nobody with an earlier ticket waits for it.
     pub(super) async fn grant(&self, claim: &Claim, ticket: i64) -> Result<Option<Grant>, Failure> {
         self.sweep_if_due();
+        if claim.mode != Mode::Exclusive {
+            return self.grant_beside(claim, ticket).await;
+        }
         self.show(claim).await?;
         let key = self.key(&claim.name);
         let lease_us = micros(claim.lease);

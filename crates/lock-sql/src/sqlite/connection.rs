@@ -15,6 +15,7 @@ use sqlx::{ConnectOptions, Connection as _, SqliteConnection};
 use tokio::time::{Instant, sleep};
 
 use super::error::{Code, of_opening};
+use super::mode_statements::{MODES, WAITERS_HAVE_MODES};
 use super::statements::{IS_MADE, PROBE, SCHEMA, USE_WAL, VALUES, VERSION};
 
 /// How long to wait before trying again what SQLite does not wait for by itself.
@@ -202,6 +203,10 @@ async fn make_tables(connection: &mut SqliteConnection, path: &Path) -> Result<(
     }
     // Where it is there, this only looks.
     sqlx::raw_sql(VALUES).execute(&mut *connection).await.map_err(wrong)?;
+    let have_modes: i64 = sqlx::query_scalar(WAITERS_HAVE_MODES).fetch_one(&mut *connection).await.map_err(wrong)?;
+    if have_modes == 0 {
+        make_modes(connection).await.map_err(wrong)?;
+    }
     let (version, floor): (Option<i64>, Option<i64>) =
         sqlx::query_as(PROBE).fetch_one(&mut *connection).await.map_err(wrong)?;
     match (version, floor) {
@@ -223,6 +228,19 @@ async fn make_tables(connection: &mut SqliteConnection, path: &Path) -> Result<(
             ),
         )),
     }
+}
+
+/// Makes what several holders need. Somebody else may be about to do the same.
+async fn make_modes(connection: &mut SqliteConnection) -> sqlx::Result<()> {
+    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut *connection).await?;
+    let have_modes: i64 = sqlx::query_scalar(WAITERS_HAVE_MODES).fetch_one(&mut *connection).await?;
+    let made = match have_modes {
+        0 => sqlx::raw_sql(MODES).execute(&mut *connection).await.map(drop),
+        _ => Ok(()),
+    };
+    let end = if made.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    sqlx::raw_sql(end).execute(&mut *connection).await?;
+    made
 }
 
 /// From here on, the store itself waits for other writers, and is told of rollbacks.

@@ -7,6 +7,8 @@ mod doctor;
 mod error;
 mod host_clock;
 mod keep;
+mod mode_statements;
+mod modes;
 mod options;
 mod release;
 mod renew;
@@ -28,7 +30,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Kept, ListQuery, LockName,
-    LockStatus, LockValue, Page, Proclaimed, Renewal, Result, Scope, StoreToken, Unlocked,
+    LockStatus, LockValue, Modes, OwnerId, Page, Proclaimed, Renewal, Result, Scope, StoreToken, Unlocked,
 };
 
 use crate::keys::Prefix;
@@ -123,6 +125,7 @@ impl DistributedLock for SqliteLock {
         capabilities.raises_tokens = true;
         capabilities.keeps = true;
         capabilities.values = true;
+        capabilities.modes = Modes::ALL;
         capabilities.min_lease = Duration::from_millis(10);
         capabilities.answers_within = self.store.busy;
         capabilities
@@ -170,6 +173,14 @@ impl DistributedLock for SqliteLock {
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
         self.end_hold(name).await
+    }
+
+    async fn evict_owner(&self, name: &LockName, owner: &OwnerId) -> Result<Option<Holder>> {
+        self.end_one(name, owner).await
+    }
+
+    async fn resize(&self, name: &LockName, permits: u32) -> Result<bool> {
+        self.set_permits(name, permits).await
     }
 
     async fn raise_tokens(&self, name: &LockName, above: StoreToken) -> Result<()> {

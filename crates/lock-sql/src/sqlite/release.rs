@@ -1,6 +1,6 @@
 //! How a lock is given back, and the next in line told.
 
-use lock_core::{Claim, LockName, OwnerId, Result, Unlocked};
+use lock_core::{Claim, LockName, Mode, OwnerId, Result, Unlocked};
 use sqlx::Row;
 
 use super::SqliteLock;
@@ -24,23 +24,43 @@ impl SqliteLock {
     pub(super) async fn release(&self, name: &LockName, owner: &OwnerId) -> Result<Option<Unlocked>, Failure> {
         let key = self.key(name);
         let owner = owner.as_str();
-        let answer = self.store.run(Ask { statement: RELEASE, key: &key, owner, ..Ask::default() }).await?;
+        self.release_by(RELEASE, &key, owner).await
+    }
+
+    /// The same by this statement.
+    pub(super) async fn release_by(
+        &self,
+        statement: &'static str,
+        key: &str,
+        owner: &str,
+    ) -> Result<Option<Unlocked>, Failure> {
+        let answer = self.store.run(Ask { statement, key, owner, ..Ask::default() }).await?;
         let Some(row) = answer.rows.first() else { return Ok(None) };
         if let Some(wake) = row.get("wake") {
-            self.told(self.tell(&key, owner, wake).await)?;
+            self.told(self.tell(key, owner, wake).await)?;
         }
         Ok(Some(if row.get("in_time") { Unlocked::Released } else { Unlocked::NotHeld }))
     }
 
     async fn unlock_or_leave(&self, claim: &Claim) -> Result<Unlocked, Failure> {
-        if let Some(unlocked) = self.release(&claim.name, &claim.owner).await? {
+        let released = match claim.mode {
+            Mode::Exclusive => self.release(&claim.name, &claim.owner).await?,
+            _ => self.release_beside(&claim.name, &claim.owner).await?,
+        };
+        if let Some(unlocked) = released {
             return Ok(unlocked);
         }
+        self.leave(claim).await?;
         let (key, owner) = (self.key(&claim.name), claim.owner.as_str());
-        self.store.run(Ask { statement: LEAVE, key: &key, owner, ..Ask::default() }).await?;
         // We may have been told that it is our turn, or have released without telling anybody in an earlier try.
         self.told(self.wake_next(&key, owner).await)?;
         Ok(Unlocked::NotHeld)
+    }
+
+    /// Gives the ticket back.
+    pub(super) async fn leave(&self, claim: &Claim) -> Result<(), Failure> {
+        let (key, owner) = (self.key(&claim.name), claim.owner.as_str());
+        self.store.run(Ask { statement: LEAVE, key: &key, owner, ..Ask::default() }).await.map(drop)
     }
 
     /// The lock is free already: that a waiter could not be told only means that it notices at its next tick.

@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 
-use lock_core::{Claim, Renewal, Result};
+use lock_core::{Claim, Mode, Renewal, Result};
 use sqlx::Row;
 
 use super::SqliteLock;
+use super::mode_statements::RENEW_BESIDE;
 use super::statements::{Ask, RENEW};
 use super::store::Failure;
 use crate::keys::{duration, micros};
@@ -16,7 +17,8 @@ const RENEWED_AT_ONCE: usize = 256;
 impl SqliteLock {
     pub(super) async fn renew_all(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
         let mut answers = Vec::with_capacity(claims.len());
-        for some in claims.chunks(RENEWED_AT_ONCE) {
+        let alike = claims.chunk_by(|one, next| (one.mode == Mode::Exclusive) == (next.mode == Mode::Exclusive));
+        for some in alike.flat_map(|alike| alike.chunks(RENEWED_AT_ONCE)) {
             match self.renew_some(some).await {
                 Ok(renewals) => answers.extend(renewals.into_iter().map(Ok)),
                 Err(Failure::Replaced | Failure::Unmade(_)) => {
@@ -32,8 +34,9 @@ impl SqliteLock {
         let leases: Vec<_> =
             claims.iter().map(|claim| (self.key(&claim.name), claim.owner.as_str(), micros(claim.lease))).collect();
         let leases = serde_json::to_string(&leases).expect("text and numbers are JSON");
-        let answer =
-            self.store.run(Ask { statement: RENEW, text: Some(&leases), many: true, ..Ask::default() }).await?;
+        let alone = claims.first().is_none_or(|claim| claim.mode == Mode::Exclusive);
+        let statement = if alone { RENEW } else { RENEW_BESIDE };
+        let answer = self.store.run(Ask { statement, text: Some(&leases), many: true, ..Ask::default() }).await?;
         let held: HashSet<&str> = answer.rows.iter().map(|row| row.get("owner")).collect();
         let renewal = |claim: &Claim| match held.contains(claim.owner.as_str()) {
             true => Renewal::Held { valid_until: answer.sent + duration(micros(claim.lease)) },

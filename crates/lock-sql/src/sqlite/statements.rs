@@ -46,6 +46,8 @@ macro_rules! living {
     };
 }
 
+pub(super) use {held, left, living};
+
 /// What a waiter with a ticket goes by: how long the lock is held (null: free), and how long somebody ahead counts even
 /// if nothing more is seen of them (null: nobody is ahead).
 macro_rules! view {
@@ -124,7 +126,9 @@ pub(super) const PROBE: &str = "
 SELECT (SELECT value FROM oarlock_meta WHERE key = 'version' AND place = ''), (SELECT value FROM oarlock_meta WHERE key = 'floor'),
     (SELECT count(*) FROM (SELECT name, owner, lease_us, since_us, expires_us, expires_wall_us, boot, token
         FROM oarlock_lock LIMIT 1)),
-    (SELECT count(*) FROM (SELECT name, ticket, owner, wake, seen_us, boot FROM oarlock_waiter LIMIT 1)),
+    (SELECT count(*) FROM (SELECT name, ticket, owner, wake, seen_us, boot, mode FROM oarlock_waiter LIMIT 1)),
+    (SELECT count(*) FROM (SELECT name, owner, slots, mark, lease_us, since_us, expires_us, expires_wall_us, boot, token
+        FROM oarlock_holder LIMIT 1)),
     (SELECT count(*) FROM (SELECT name, owner, value, at_us FROM oarlock_value LIMIT 1))";
 
 /// Takes the lock for ?2 with the lease ?6, unless it is held or somebody is in line before the ticket ?7. Answers the
@@ -162,7 +166,10 @@ pub(super) const ENTER: &str = concat!(
      WHERE true
      ON CONFLICT (name, ticket) DO UPDATE SET wake = excluded.wake, seen_us = excluded.seen_us, boot = excluded.boot
      RETURNING ticket, ",
-    view!("oarlock_waiter.ticket")
+    view!("oarlock_waiter.ticket"),
+    ", (SELECT l.owner FROM oarlock_lock AS l WHERE l.name = ?1 AND ",
+    held!(),
+    ") AS phase"
 );
 
 /// Answers for how long the ticket ?7 was not seen (null: it is gone) and the view.
@@ -222,14 +229,14 @@ pub(super) const HIDE: &str = concat!(
 /// Gives the ticket of ?2 back. No answer.
 pub(super) const LEAVE: &str = "DELETE FROM oarlock_waiter WHERE name = ?1 AND owner = ?2";
 
-/// Answers where to wake the first in line, if the lock is free.
+/// Answers where to wake the first in line, if the lock is free, or held by some whom others may join.
 pub(super) const NEXT: &str = concat!(
     "SELECT ",
     first!(),
     " AS wake
      WHERE NOT EXISTS (SELECT 1 FROM oarlock_lock AS l WHERE l.name = ?1 AND ",
     held!(),
-    ")"
+    " AND l.owner <> 'shared#' AND substr(l.owner, 1, 8) <> 'permits#')"
 );
 
 /// Lets the waiter that is not reached at ?8 lose its turn. If it lives after all, it is seen again at its next tick.
@@ -275,10 +282,14 @@ macro_rules! status {
             "SELECT n.name AS name, ",
             holder!(),
             ",
-                (SELECT json_group_array(w.owner) FROM (SELECT * FROM oarlock_waiter AS w
+                (SELECT json_group_array(json_array(w.owner, w.mode)) FROM (SELECT * FROM oarlock_waiter AS w
                     WHERE w.name = n.name AND ",
             living!(),
-            " ORDER BY w.ticket) AS w) AS waiters"
+            " ORDER BY w.ticket) AS w) AS waiters,
+                CASE WHEN l.owner = 'shared#' OR substr(l.owner, 1, 8) = 'permits#' THEN
+                    (SELECT json_group_array(json_array(h.owner, h.token, json(h.slots), ?4 - h.since_us, h.expires_us - ?4))
+                    FROM (SELECT * FROM oarlock_holder AS h WHERE h.name = n.name AND h.boot = ?3 AND h.expires_us > ?4
+                        ORDER BY h.token) AS h) END AS several"
         )
     };
 }

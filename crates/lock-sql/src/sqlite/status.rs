@@ -1,12 +1,13 @@
 //! Who holds locks, who waits for them, which there are, and how a hold is ended.
 
 use lock_core::{
-    Error, ErrorKind, Holder, ListQuery, LockName, LockStatus, LockValue, OwnerId, Page, Result, Unlocked,
+    Error, ErrorKind, Holder, ListQuery, LockName, LockStatus, LockValue, Mode, OwnerId, Page, Result, Unlocked, Waiter,
 };
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
 use super::SqliteLock;
+use super::modes::{mark, mode, together};
 use super::statements::{Ask, HOLDER, INSPECT, LIST};
 use super::store::Failure;
 use crate::keys::holder;
@@ -24,7 +25,11 @@ impl SqliteLock {
     pub(super) async fn holder_of(&self, name: &LockName) -> Result<Option<Holder>> {
         let key = self.key(name);
         let answer = self.run_again(Ask { statement: HOLDER, key: &key, ..Ask::default() }).await?;
-        answer.rows.first().map_or(Ok(None), holder_in)
+        let holder = answer.rows.first().map_or(Ok(None), holder_in)?;
+        match holder.as_ref().and_then(|holder| mark(holder.owner.as_str())) {
+            Some(_) => Ok(self.status_of(name).await?.into_holder()),
+            None => Ok(holder),
+        }
     }
 
     pub(super) async fn page(&self, query: &ListQuery) -> Result<Page> {
@@ -49,6 +54,12 @@ impl SqliteLock {
     pub(super) async fn end_hold(&self, name: &LockName) -> Result<Option<Holder>> {
         // By owner, so that whoever is named in the answer is the one who lost it, and not the next.
         while let Some(holder) = self.holder_of(name).await? {
+            if holder.mode != Mode::Exclusive {
+                match self.end_all(name).await? {
+                    Some(evicted) => return Ok(Some(evicted)),
+                    None => continue,
+                }
+            }
             let owner = if holder.kept { holder.owner.kept() } else { holder.owner.clone() };
             match self.release(name, &owner).await {
                 Ok(Some(Unlocked::Released)) => {
@@ -71,8 +82,15 @@ impl SqliteLock {
         };
         let name = self.prefix.name(row.get("name")).ok_or_else(|| foreign("name"))?;
         let holder = holder_in(row)?;
-        let waiters: Vec<String> = serde_json::from_str(row.get("waiters")).map_err(|_| foreign("waiters"))?;
-        Ok(LockStatus::new(name, holder, waiters.iter().map(|owner| OwnerId::from_store(owner))))
+        let waiters: Vec<(String, String)> =
+            serde_json::from_str(row.get("waiters")).map_err(|_| foreign("waiters"))?;
+        let waiters = waiters.iter().map(|(owner, how)| Waiter::new(OwnerId::from_store(owner), mode(how)));
+        let Some(kind) = holder.as_ref().and_then(|holder| mark(holder.owner.as_str())) else {
+            return Ok(LockStatus::new(name, holder, waiters));
+        };
+        let several = row.get::<Option<&str>, _>("several").unwrap_or("[]");
+        let several = together(kind, several).ok_or_else(|| foreign("holders"))?;
+        Ok(LockStatus::new(name, several, waiters))
     }
 }
 

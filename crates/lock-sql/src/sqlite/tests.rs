@@ -198,7 +198,7 @@ async fn a_dead_waiter_is_passed_over() {
     // What a waiter leaves behind that was killed just now.
     let mut raw = file.raw().await;
     sqlx::query(
-        "INSERT INTO oarlock_waiter SELECT name, 1, 'dead', 'oarlock-nobody/1', since_us, boot FROM oarlock_lock",
+        "INSERT INTO oarlock_waiter SELECT name, 1, 'dead', 'oarlock-nobody/1', since_us, boot, '' FROM oarlock_lock",
     )
     .execute(&mut raw)
     .await

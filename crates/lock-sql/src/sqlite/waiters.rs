@@ -6,11 +6,13 @@
 
 use std::time::Duration;
 
-use lock_core::{Claim, Grant, Result};
+use lock_core::{Claim, Grant, Mode, Result};
 use sqlx::Row;
 use tokio::time::{Instant, timeout};
 
 use super::SqliteLock;
+use super::mode_statements::{ENTER_BESIDE, LOOK_BESIDE};
+use super::modes::{kind, wanted};
 use super::statements::{Ask, ENTER, LOOK, NEXT, PASS_OVER, STAY};
 use super::store::Failure;
 use super::wake::Place;
@@ -51,13 +53,22 @@ impl SqliteLock {
     pub(super) async fn wait_in_line(&self, claim: &Claim) -> Result<Grant, Failure> {
         let mut place = self.wake.place();
         let key = self.key(&claim.name);
-        let ask = Ask { statement: ENTER, key: &key, owner: claim.owner.as_str(), ..Ask::default() };
+        let beside = claim.mode != Mode::Exclusive;
+        let statement = if beside { ENTER_BESIDE } else { ENTER };
+        let ask = Ask { statement, key: &key, owner: claim.owner.as_str(), ..Ask::default() };
         loop {
-            let answer = self.store.run(Ask { text: place.wake(), ..ask }).await?;
+            let wanted = beside.then(|| wanted(claim.mode, place.wake()));
+            let answer = self.store.run(Ask { text: wanted.as_deref().or(place.wake()), ..ask }).await?;
             // An answer without a row cannot be; should it, we enter again.
             let Some(row) = answer.rows.first() else { continue };
             let ticket = row.get("ticket");
             let view = View { held: row.get("held_us"), ahead: row.get("ahead_us") };
+            if let Some(found) =
+                row.get::<Option<&str>, _>("phase").map(kind).filter(|kind| !claim.mode.is_kind_of(*kind))
+            {
+                self.leave(claim).await?;
+                return Err(claim.mode.check_kind(found).err().map_or(Failure::Replaced, Failure::Error));
+            }
             let granted = self.wait_with_ticket(claim, ticket, &mut place, view).await;
             if let Some(grant) = granted.map_err(Failure::with_a_ticket)? {
                 return Ok(grant);
@@ -74,6 +85,9 @@ impl SqliteLock {
         first: View,
     ) -> Result<Option<Grant>, Failure> {
         let key = self.key(&claim.name);
+        let beside = claim.mode != Mode::Exclusive;
+        let wanted = beside.then(|| wanted(claim.mode, None));
+        let (look, text) = if beside { (LOOK_BESIDE, wanted.as_deref()) } else { (LOOK, None) };
         let ask = Ask { key: &key, owner: claim.owner.as_str(), number: ticket, ..Ask::default() };
         let (mut view, mut seen) = (first, Instant::now());
         let mut poll = POLL.0;
@@ -81,6 +95,10 @@ impl SqliteLock {
             if view.is_my_turn()
                 && let Some(grant) = self.grant(claim, ticket).await?
             {
+                if beside {
+                    // The next may have it too.
+                    self.told(self.wake_next(&key, claim.owner.as_str()).await)?;
+                }
                 return Ok(Some(grant));
             }
             if !view.is_my_turn() {
@@ -91,7 +109,7 @@ impl SqliteLock {
                     continue;
                 }
             }
-            let answer = self.store.run(Ask { statement: LOOK, ..ask }).await?;
+            let answer = self.store.run(Ask { statement: look, text, ..ask }).await?;
             let Some(row) = answer.rows.first() else { return Ok(None) };
             let Some(unseen_us) = row.get::<Option<i64>, _>("unseen_us") else { return Ok(None) };
             view = View { held: row.get("held_us"), ahead: row.get("ahead_us") };

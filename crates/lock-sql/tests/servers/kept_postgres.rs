@@ -279,6 +279,6 @@ async fn tables_of_the_version_before() {
     let sessions = PostgresSessionLock::with(sessions()).await.unwrap_err();
     for error in [rows, sessions] {
         assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
-        assert!(error.to_string().contains("version 4") && error.to_string().contains("version 5"), "{error}");
+        assert!(error.to_string().contains("version 4") && error.to_string().contains("version 6"), "{error}");
     }
 }

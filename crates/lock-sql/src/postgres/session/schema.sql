@@ -1,4 +1,4 @@
--- The tables and functions of Oarlock's locks by sessions (mode=session), version 5, for PostgreSQL 14 or later. All times
+-- The tables and functions of Oarlock's locks by sessions (mode=session), version 6, for PostgreSQL 14 or later. All times
 -- are microseconds since 1970 by the database's clock. Whoever uses the locks needs SELECT, INSERT, UPDATE and DELETE on
 -- the tables, and USAGE and SELECT on the sequence.
 --
@@ -23,7 +23,7 @@ SELECT pg_advisory_xact_lock(hashtextextended('{t}', 1));
 CREATE TABLE IF NOT EXISTS {t}_meta (key text PRIMARY KEY, value bigint NOT NULL, place text NOT NULL DEFAULT '');
 -- Tables without a mode are those of rows.
 INSERT INTO {t}_meta SELECT 'mode', 0, 'session' WHERE NOT EXISTS (SELECT FROM {t}_meta) ON CONFLICT DO NOTHING;
-INSERT INTO {t}_meta VALUES ('version', 5), ('base', 0), ('hold', 0), ('wait', 0), ('value', 0)
+INSERT INTO {t}_meta VALUES ('version', 6), ('base', 0), ('hold', 0), ('wait', 0), ('value', 0)
     ON CONFLICT DO NOTHING;
 
 CREATE SEQUENCE IF NOT EXISTS {t}_token;

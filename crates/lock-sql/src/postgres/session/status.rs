@@ -25,7 +25,7 @@ impl PostgresSessionLock {
         let after = query.after.as_ref().map(|name| self.prefix.key(name)).unwrap_or_default();
         let arguments = arguments!(from, after, end, query.fetch_size() as i64);
         let answer = self.server.run(&self.statements.list, arguments, Again::Yes).await?;
-        page(query, &answer.rows, &self.prefix, &self.server.shown)
+        page(query, &answer.rows, |row| status(row, &self.prefix, &self.server.shown))
     }
 
     /// Ends a hold, whosoever it is, and the session that has it.

@@ -1,0 +1,167 @@
+//! Locks that several hold at a time, as readers or with permits. How they are stored, modes.sql says.
+
+use lock_core::{
+    Claim, Error, ErrorKind, Grant, Holder, InLine, LockName, LockStatus, Mode, OwnerId, Renewal, Result, Slots,
+    StoreToken, Unlocked, Waiter,
+};
+use sqlx::postgres::PgRow;
+
+use super::acquire::Acquired;
+use super::statements::the_row;
+use super::status::status;
+use super::{PostgresLock, arguments};
+use crate::keys::{Prefix, duration, holder, micros};
+use crate::server::{Again, Read};
+
+/// How a mode is told to the functions.
+fn text(mode: Mode) -> String {
+    match mode {
+        Mode::Shared => "s".to_owned(),
+        Mode::Permits { take, of } => format!("p{take}/{of}"),
+        _ => String::new(),
+    }
+}
+
+/// A mode as a row has it.
+fn mode(text: &str) -> Mode {
+    let numbers = text.strip_prefix('p').and_then(|numbers| numbers.split_once('/'));
+    match numbers.and_then(|(take, of)| Some((take.parse().ok()?, of.parse().ok()?))) {
+        Some((take, of)) => Mode::Permits { take, of },
+        None if text == "s" => Mode::Shared,
+        None => Mode::Exclusive,
+    }
+}
+
+/// The kind of a name by its permits; none of a lock.
+pub(super) fn kind(permits: i64) -> Mode {
+    match u32::try_from(permits) {
+        Ok(of @ 1..) => Mode::Permits { take: 1, of },
+        _ => Mode::Exclusive,
+    }
+}
+
+/// How a lock's owner says it is held, if that is no owner.
+fn mark(owner: &str) -> Option<Mode> {
+    let of = owner.strip_prefix("permits#").and_then(|of| of.parse().ok());
+    of.map(|of| Mode::Permits { take: 1, of }).or((owner == "shared#").then_some(Mode::Shared))
+}
+
+impl PostgresLock {
+    /// Beside others. With a place, it is in line if it is not granted.
+    pub(super) async fn acquire_beside(&self, claim: &Claim, key: &str, place: Option<(i64, u64)>) -> Result<Acquired> {
+        let lease_us = micros(claim.lease);
+        let (client, place) = (place.map(|place| place.0), place.map_or(0, |place| place.1 as i64));
+        let arguments = arguments!(key, claim.owner.as_str(), lease_us, client, place, text(claim.mode));
+        let on_its_way = self.unsettled.send(&claim.owner);
+        let answer =
+            on_its_way.answered(self.server.run(&self.statements.acquire_beside, arguments, Again::Yes).await)?;
+        let numbers: Vec<Option<i64>> = the_row(&answer)?.read(0)?;
+        let number = |at: usize| numbers.get(at).copied().flatten();
+        match (number(0), number(1), number(3)) {
+            (Some(token), Some(left_us), _) => {
+                let slots = numbers.iter().skip(4).flatten().filter_map(|slot| u32::try_from(*slot).ok());
+                let valid_until = answer.sent + duration(left_us.min(lease_us));
+                let grant = Grant::new(StoreToken::new(token as u64)?, valid_until).with_slots(Slots::new(slots));
+                Ok(Acquired::Granted(grant))
+            }
+            (None, Some(left_us), held) => Ok(Acquired::Busy {
+                left_us,
+                token: held.unwrap_or_default(),
+                in_line: InLine { sent: answer.sent, store_us: number(2).unwrap_or_default() },
+            }),
+            (_, None, Some(permits)) => Ok(Acquired::Another(kind(permits))),
+            (_, None, None) => Err(Error::new(
+                ErrorKind::Refused,
+                "this owner has given up; each acquisition needs an owner of its own",
+            )),
+        }
+    }
+
+    /// Ends the hold of this owner, who has the lock beside others, or its waiting. None: it holds nothing.
+    pub(super) async fn release_beside(
+        &self,
+        name: &LockName,
+        owner: &OwnerId,
+        gives_up: bool,
+    ) -> Result<Option<Unlocked>> {
+        let (key, alone) = (self.prefix.key(name), self.listens.is_some());
+        let arguments = arguments!(key, owner.as_str(), gives_up, alone);
+        // Sent again, it would say that the lock was not held.
+        let answer = self.server.run(&self.statements.release_beside, arguments, Again::No).await?;
+        let in_time: Option<bool> = the_row(&answer)?.read(0)?;
+        Ok(in_time.map(|in_time| if in_time { Unlocked::Released } else { Unlocked::NotHeld }))
+    }
+
+    /// Prolongs what is held beside others.
+    pub(super) async fn renew_beside(&self, claims: &[Claim]) -> Result<Vec<Renewal>> {
+        self.renew_by(&self.statements.renew_beside, claims).await
+    }
+
+    /// Ends the holds of all who have the lock together, and answers the first.
+    pub(super) async fn end_all(&self, name: &LockName) -> Result<Option<Holder>> {
+        let mut first = None;
+        for holder in self.status_of(name).await?.holders {
+            if holder.mode != Mode::Exclusive
+                && self.release_beside(name, &holder.owner, false).await? == Some(Unlocked::Released)
+            {
+                first.get_or_insert(holder);
+            }
+        }
+        Ok(first)
+    }
+
+    /// Ends the hold of this owner.
+    pub(super) async fn end_one(&self, name: &LockName, owner: &OwnerId) -> Result<Option<Holder>> {
+        let holders = self.status_of(name).await?.holders;
+        let Some(holder) = holders.into_iter().find(|holder| holder.owner == *owner) else { return Ok(None) };
+        if holder.mode == Mode::Exclusive {
+            return self.end_hold(name).await;
+        }
+        let ended = self.release_beside(name, owner, false).await?;
+        Ok((ended == Some(Unlocked::Released)).then_some(holder))
+    }
+
+    pub(super) async fn set_permits(&self, name: &LockName, permits: u32) -> Result<bool> {
+        let arguments = arguments!(self.prefix.key(name), i64::from(permits));
+        let answer = self.server.run(&self.statements.resize, arguments, Again::Yes).await?;
+        let numbers: Vec<i64> = the_row(&answer)?.read(0)?;
+        match (numbers.first(), numbers.get(1)) {
+            (Some(0), _) => Ok(false),
+            (Some(1), _) => Ok(true),
+            (_, None) => Mode::Permits { take: 1, of: permits }.check_kind(Mode::Exclusive).map(|()| false),
+            (_, Some(most)) => {
+                let wrong =
+                    format!("somebody waits for {most} permits: let there be as many at least, and not {permits}");
+                Err(Error::new(ErrorKind::Invalid, wrong))
+            }
+        }
+    }
+}
+
+/// Who holds a lock, alone or with others, and who waits for it, and how.
+pub(super) fn status_with_modes(row: &PgRow, prefix: &Prefix, server: &str) -> Result<LockStatus> {
+    let mut seen = status(row, prefix, server)?;
+    let modes: Vec<String> = row.read("modes")?;
+    seen.waiters =
+        seen.waiters.into_iter().zip(&modes).map(|(waiter, how)| Waiter::new(waiter.owner, mode(how))).collect();
+    let Some(kind) = seen.holder().and_then(|holder| mark(holder.owner.as_str())) else { return Ok(seen) };
+    let several: Option<String> = row.read("several")?;
+    let foreign =
+        |_| Error::new(ErrorKind::Refused, format!("the server {server}: a row has holders that are none of ours"));
+    let several: Vec<(String, i64, Vec<u32>, i64, i64)> =
+        serde_json::from_str(several.as_deref().unwrap_or("[]")).map_err(foreign)?;
+    let one = |(owner, token, slots, held_us, left_us): (String, i64, Vec<u32>, i64, i64)| {
+        let how = match kind {
+            Mode::Permits { of, .. } => Mode::Permits { take: slots.len() as u32, of },
+            other => other,
+        };
+        Ok(holder(&owner, held_us, left_us, token)?.with_mode(how, Slots::new(slots)))
+    };
+    seen.holders = several.into_iter().map(one).collect::<Result<_>>()?;
+    Ok(seen)
+}
+
+/// Do several hold it, perhaps?
+pub(super) fn is_marked(holder: &Holder) -> bool {
+    mark(holder.owner.as_str()).is_some()
+}
