@@ -19,7 +19,7 @@ fn told(output: &Output) -> String {
 fn inspect_tells_who_holds() {
     let place = Place::made();
     assert_eq!(text(&place.output(&["inspect", "job"])), "free\n");
-    let free = serde_json::json!({ "name": "job", "held": false, "holder": null, "waiters": [] });
+    let free = serde_json::json!({ "name": "job", "held": false, "holder": null, "holders": [], "waiters": [] });
     assert_eq!(place.inspect("job"), free);
 
     let holder = place.start(&["job", "--lease", "20s"], "echo $OARLOCK_TOKEN >token; sleep 1000");
@@ -33,9 +33,26 @@ fn inspect_tells_who_holds() {
     assert!(seen["remaining_ms"].as_u64().unwrap() <= 20_000);
     humantime_utc(seen["since"].as_str().unwrap());
     let fields: Vec<_> = seen.as_object().unwrap().keys().map(String::as_str).collect();
-    let expected = ["held_for_ms", "host", "kept", "label", "owner", "pid", "remaining_ms", "since", "token", "value"];
+    let expected = [
+        "held_for_ms",
+        "host",
+        "kept",
+        "label",
+        "mode",
+        "of",
+        "owner",
+        "pid",
+        "remaining_ms",
+        "since",
+        "slots",
+        "token",
+        "value",
+    ];
     assert_eq!(fields, expected);
-    assert!(seen["kept"] == false && seen["value"].is_null());
+    assert!(seen["kept"] == false && seen["value"].is_null() && seen["mode"] == "exclusive");
+    // The first of all, seen at the same moment.
+    let mut lasting = seen.as_object().unwrap().keys().filter(|field| !field.ends_with("_ms") && *field != "since");
+    assert!(lasting.all(|field| status["holders"][0][field] == seen[field]));
     // The random part that releases the lock is cut short.
     assert!(seen["owner"].as_str().unwrap().rsplit('#').next().unwrap().len() <= 9);
 
