@@ -130,7 +130,7 @@ pub(crate) async fn a_dead_holders_permit(ctx: Ctx) {
     assert_ne!(grant.slots, kept.slots);
     assert!(lost.token < grant.token);
     assert!(!holds(&*ours, &dead).await);
-    assert!(holds(&*ours, &live).await && holds(&*ours, &next).await);
+    assert!(holds(&*others, &live).await && holds(&*others, &next).await);
     assert_eq!(ours.try_lock(&wants("x", LONG, permits(1, 2))).await.unwrap(), None);
 }
 
