@@ -49,13 +49,13 @@
 use std::sync::Arc;
 
 use etcd_client::{KeyValue, Txn, TxnResponse};
-use lock_core::{Claim, Error, Grant, Instant, Result};
+use lock_core::{Claim, Error, Grant, Instant, Mode, Result};
 
 use crate::Shared;
 use crate::connection::Again;
 use crate::error::{Failure, in_doubt, nonsense, stray};
 use crate::place::{Ask, Place};
-use crate::requests::{Joined, Spot, found, join, joined, look, remove, revision, take, text};
+use crate::requests::{Joined, Joining, Spot, found, joined, look, nearest, remove, revision, taken, text};
 use crate::session::{Session, epoch_of, transact, transact_surely};
 use crate::tokens::Base;
 use crate::undo::sweep;
@@ -73,13 +73,13 @@ enum Turn {
 }
 
 /// Why a place was refused, if it was not because the session or the base of tokens is not what we took it for.
-struct Refused {
+pub(crate) struct Refused {
     /// The claim's own key is there.
-    own: Option<KeyValue>,
+    pub(crate) own: Option<KeyValue>,
     /// Somebody else's key stands at its place.
-    occupied: bool,
-    /// Who is the first in line, if that was asked.
-    first: Option<KeyValue>,
+    pub(crate) occupied: bool,
+    /// Who is in the way: the first in line, or of a reader those who do not read.
+    others: Vec<KeyValue>,
 }
 
 impl Shared {
@@ -89,32 +89,41 @@ impl Shared {
             let (sent, base) = (self.connection.clock.now(), self.tokens.present());
             let place = self.enter(claim, &session);
             let (spot, ask) = (Arc::clone(&place.spot), self.ledger.ask(&place.spot.line));
-            let asking = take(&spot, &session, &self.tokens, base);
+            let joining = Joining { spot: &spot, session: &session, tokens: &self.tokens, base };
+            let reads = claim.mode == Mode::Shared;
+            let asking = if reads { joining.join_readers() } else { joining.take() };
             let Some((mut place, answer)) = self.ask_for(place, &session, asking).await? else { continue };
-            if answer.succeeded() {
-                let own = Entry { key: spot.seat.clone(), created: revision(&answer)? };
-                let grant = granted(&mut place, &ask, claim, &session, base, &own, sent)?;
-                if grant.is_none() {
-                    // Somebody has deleted it already.
+            let at = revision(&answer)?;
+            let own = match if reads { joined(&spot, answer, false)? } else { taken(answer) } {
+                Joined::Seat => Entry { key: spot.seat.clone(), created: at },
+                Joined::Place(_) | Joined::Among(_) => Entry { key: spot.place.clone(), created: at },
+                Joined::Refused(answer) => {
+                    let refused = self.refused(&spot, &session, &answer, at).await?;
+                    if let Some(own) = &refused.own {
+                        // Of an earlier request: it holds if it is its turn.
+                        let entry = Entry::of(own);
+                        if matches!(self.turn(&spot, &entry, &session).await?, Turn::First) {
+                            let base = self.base_of(&entry).await?;
+                            return granted(&mut place, &ask, claim, &session, base, &entry, sent);
+                        }
+                        place.waits(&entry);
+                        return Ok(None);
+                    }
                     self.leave_nothing(place).await?;
+                    let Some(other) = refused.others.first() else { continue };
+                    if other.lease() == 0 {
+                        return Err(stray(&text(other.key())));
+                    }
+                    self.check_kind(&spot, other).await?;
+                    return Ok(None);
                 }
-                return Ok(grant);
+            };
+            let grant = granted(&mut place, &ask, claim, &session, base, &own, sent)?;
+            if grant.is_none() {
+                // Somebody has deleted it already.
+                self.leave_nothing(place).await?;
             }
-            let refused = self.refused(&spot, &session, &answer, revision(&answer)?).await?;
-            if let Some(own) = &refused.own {
-                // Of an earlier request: it holds if it is the first.
-                let entry = Entry::of(own);
-                if refused.first.is_some_and(|first| first.key() == own.key()) {
-                    let base = self.base_of(&entry).await?;
-                    return granted(&mut place, &ask, claim, &session, base, &entry, sent);
-                }
-                place.waits(&entry);
-                return Ok(None);
-            }
-            self.leave_nothing(place).await?;
-            if let Some(first) = refused.first {
-                return if first.lease() == 0 { Err(stray(&text(first.key()))) } else { Ok(None) };
-            }
+            return Ok(grant);
         }
     }
 
@@ -125,11 +134,12 @@ impl Shared {
             let spot = Arc::clone(&place.spot);
             let (mut sent, mut base) = (self.connection.clock.now(), self.tokens.present());
             let (mut ask, crowded) = (self.ledger.ask(&spot.line), self.ledger.is_crowded(&spot.line));
-            let asking = join(&spot, &session, &self.tokens, base, crowded);
+            let asking = Joining { spot: &spot, session: &session, tokens: &self.tokens, base }.join(crowded);
             let Some((mut place, answer)) = self.ask_for(place, &session, asking).await? else { continue };
             let at = revision(&answer)?;
             let (own, mut turn) = match joined(&spot, answer, crowded)? {
                 Joined::Seat => (Entry { key: spot.seat.clone(), created: at }, Turn::First),
+                Joined::Among(_) => return Err(nonsense()),
                 Joined::Place(ahead) => {
                     self.ledger.crowded(&spot.line, !ahead.is_empty());
                     (Entry { key: spot.place.clone(), created: at }, Turn::behind(&spot, at, &ahead))
@@ -141,6 +151,9 @@ impl Shared {
                             place.spoil();
                         }
                         self.leave_nothing(place).await?;
+                        if let Some(other) = refused.others.first() {
+                            self.check_kind(&spot, other).await?;
+                        }
                         continue;
                     };
                     let own = Entry::of(&own);
@@ -196,13 +209,18 @@ impl Shared {
         }
     }
 
-    fn enter(&self, claim: &Claim, session: &Arc<Session>) -> Place {
+    pub(crate) fn enter(&self, claim: &Claim, session: &Arc<Session>) -> Place {
         let (id, line) = (self.keys.id(claim), self.keys.line(&claim.name));
         self.ledger.enter(&id, &line, claim, session)
     }
 
     /// Asks for a place; `None`: nothing was done, and it is to be asked anew.
-    async fn ask_for(&self, place: Place, session: &Session, txn: Txn) -> Result<Option<(Place, TxnResponse)>> {
+    pub(crate) async fn ask_for(
+        &self,
+        place: Place,
+        session: &Session,
+        txn: Txn,
+    ) -> Result<Option<(Place, TxnResponse)>> {
         match transact_surely(&self.connection, Again::Yes, txn).await {
             Ok(answer) => {
                 if answer.unsure {
@@ -236,7 +254,7 @@ impl Shared {
     }
 
     /// Whoever was not granted leaves nothing behind, and nothing on its way.
-    async fn leave_nothing(&self, place: Place) -> Result<()> {
+    pub(crate) async fn leave_nothing(&self, place: Place) -> Result<()> {
         if place.is_unsure() {
             let spot = Arc::clone(&place.spot);
             drop(place);
@@ -249,18 +267,24 @@ impl Shared {
 
     /// A place was refused, at this revision. If the session or the base of tokens is not what we took it for, they are
     /// read from the answer.
-    async fn refused(&self, spot: &Spot, session: &Session, answer: &TxnResponse, at: i64) -> Result<Refused> {
+    pub(crate) async fn refused(
+        &self,
+        spot: &Spot,
+        session: &Session,
+        answer: &TxnResponse,
+        at: i64,
+    ) -> Result<Refused> {
         if !session.saw_epochs(&[epoch_of(&spot.id)], answer)? {
             self.lose(session);
         }
-        let mut rest = found(answer)?.into_iter().skip(2).map(|found| found.into_iter().next());
-        let mut next = || rest.next().ok_or_else(nonsense);
+        let mut rest = found(answer)?.into_iter().skip(2);
+        let mut next = || rest.next().map(|mut found| found.pop()).ok_or_else(nonsense);
         let (base, seat, place) = (next()?, next()?, next()?);
         self.tokens.settle(&self.connection, base, at).await.map_err(in_doubt)?;
         let is_own = |key: &KeyValue| spot.has(key, session);
         let occupied = place.as_ref().is_some_and(|place| !is_own(place));
         let own = seat.filter(is_own).or(place.filter(is_own));
-        Ok(Refused { own, occupied, first: rest.next().flatten() })
+        Ok(Refused { own, occupied, others: rest.flatten().collect() })
     }
 
     /// Whose turn it is, by the leader's word. It also shows that the own key is there, on its lease.
@@ -301,11 +325,8 @@ impl Shared {
         let asking = transact(&self.connection, Again::Yes, look(spot, own, session, by_itself));
         let answer = asking.await.map_err(|failure| in_doubt(failure.into()))?;
         let at = revision(&answer).map_err(in_doubt)?;
-        let ahead = found(&answer).map_err(in_doubt)?.pop();
-        if answer.succeeded() != ahead.is_some() {
-            return Err(nonsense());
-        }
-        Ok((at, ahead))
+        let ahead = answer.succeeded().then(|| found(&answer)).transpose().map_err(in_doubt)?;
+        Ok((at, ahead.map(nearest)))
     }
 
     /// A lease is over.
@@ -326,7 +347,7 @@ impl Turn {
 }
 
 /// A waiter that is granted has at least half of its lease before it.
-const HALF: u32 = 2;
+pub(crate) const HALF: u32 = 2;
 
 /// `None`: its end was heard of meanwhile.
 fn granted(

@@ -45,14 +45,15 @@ struct Observed {
     number: i64,
     /// So many observe it.
     observers: usize,
-    told: watch::Sender<()>,
+    /// So often something was told of it.
+    told: watch::Sender<u64>,
 }
 
 /// Somebody observes a line for as long as it has this.
-struct Observer {
+pub(crate) struct Observer {
     changes: Arc<Changes>,
     line: String,
-    told: watch::Receiver<()>,
+    told: watch::Receiver<u64>,
 }
 
 impl Changes {
@@ -66,6 +67,12 @@ impl Changes {
 
     /// An item each time that something happened in this line. What happens before it was taken is one.
     pub(crate) fn of(self: &Arc<Self>, line: String) -> impl Stream<Item = ()> + Send + 'static {
+        let observer = self.observe(line);
+        unfold(observer, async |mut observer| observer.told.changed().await.is_ok().then_some(((), observer)))
+    }
+
+    /// The same for who asks how often something happened.
+    pub(crate) fn observe(self: &Arc<Self>, line: String) -> Observer {
         let mut state = self.state();
         let told = match state.lines.get_mut(&line) {
             Some(observed) => {
@@ -73,7 +80,7 @@ impl Changes {
                 observed.told.subscribe()
             }
             None => {
-                let (told, number) = (watch::Sender::new(()), state.ask_for(&line));
+                let (told, number) = (watch::Sender::new(0), state.ask_for(&line));
                 let receiver = told.subscribe();
                 state.lines.insert(line.clone(), Observed { number, observers: 1, told });
                 receiver
@@ -81,8 +88,7 @@ impl Changes {
         };
         drop(state);
         self.bell.notify_one();
-        let observer = Observer { changes: Arc::clone(self), line, told };
-        unfold(observer, async |mut observer| observer.told.changed().await.is_ok().then_some(((), observer)))
+        Observer { changes: Arc::clone(self), line, told }
     }
 
     /// There is a new stream of watches, and nothing is watched over it yet. Is there one over all keys, by a proxy?
@@ -160,8 +166,22 @@ impl State {
 
     fn tell(&self, line: &str) {
         if let Some(observed) = self.lines.get(line) {
-            observed.told.send_replace(());
+            observed.told.send_modify(|told| *told += 1);
         }
+    }
+}
+
+impl Observer {
+    /// Ends when something happened since the last call.
+    pub(crate) async fn news(&mut self) {
+        if self.told.changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    /// So often something was told of the line until now.
+    pub(crate) fn heard(&self) -> u64 {
+        *self.told.borrow()
     }
 }
 

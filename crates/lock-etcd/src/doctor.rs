@@ -54,7 +54,7 @@ impl Shared {
                 "name all members of the cluster in the URL; three survive the loss of one".to_owned(),
             ));
         }
-        found.extend(self.in_lines(self.lines().await?));
+        found.extend(self.in_lines(self.lines().await?.0));
         Ok(found)
     }
 

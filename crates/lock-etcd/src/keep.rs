@@ -57,7 +57,7 @@ impl Shared {
     /// Nothing is known here of a hold of this claim.
     async fn was_kept(&self, claim: &Claim) -> Result<Kept> {
         let line = self.keys.line(&claim.name);
-        let first = self.line(&claim.name, 1).await?.pop();
+        let first = self.line(&claim.name, 1).await?.0.pop();
         let is_kept = first.is_some_and(|first| Standing::is_kept_by(&line, &first, &claim.owner));
         Ok(if is_kept { Kept::Kept } else { Kept::NotHeld })
     }

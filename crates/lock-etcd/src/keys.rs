@@ -1,26 +1,39 @@
 //! Which keys a lock has: those directly under its name, its *line*.
 //!
-//! One is the *seat*, `name/0`, which anybody may put while nobody is in line. Whoever waits puts a *place*, which is
+//! They begin with what the claim is for, its *way*: `write/`, `read/` or `permit/`. Go's `recipes.RWMutex` has the first
+//! two.
+//!
+//! One is the *seat*, `name/write/0`, which anybody may put while nobody is in line. Whoever waits puts a *place*, which is
 //! named by its lease in hexadecimal digits, as Go's `concurrency.Mutex` names its keys; further claims of one client
 //! for one lock have `.1`, `.2` and so on after it. These keys are used again and again: etcd keeps every key that was
 //! deleted in its index until it is compacted, and passes over all those of a line when it looks at the line. So what
 //! a lock costs depends on how many clients there were, and not on how many locks.
 //!
-//! The value of either key is the owner. A claim that shows a value has a place that is named `1a~owner`: there the value
-//! is what it shows, and nothing else, as Go's `concurrency.Election` and `etcdctl elect` have it. Such a name does not
-//! come again, so an election costs a name each time that somebody stands for it.
+//! The value of either key is the owner; of a permit's, how many permits it takes, and the owner. A claim that shows a
+//! value has a place that is named `1a~owner`, without a way: there the value is what it shows, and nothing else, as Go's
+//! `concurrency.Election` and `etcdctl elect` have it. Such a name does not come again, so an election costs a name each
+//! time that somebody stands for it.
 //!
 //! A hold that was *kept* has its key still, created when it was, and on a lease of its own, which nobody prolongs. Its
 //! owner is `kept#` and the former one; where the owner is in the name, the key is kept if its lease is not the one that
 //! the name begins with.
 //!
-//! Whoever had a place and gives the lock back puts a *mark*, `%passed/` and so on, for the next in line.
+//! Whoever had a place and gives the lock back puts a *mark*, `%passed/` and so on, for the next in line. How many permits
+//! a semaphore has, and who has which, is in `%permits/name` while somebody has one: see `permits`.
 //!
 //! `etcdctl lock` and Go's `concurrency.Mutex` take whatever begins with `name/` for the line of `name`. So a `/`
 //! inside a name is written `%2F`, and a `%` as `%25`: then no lock lies under another. A `%` before anything else is
 //! in no name, and begins the keys that are not a lock's.
 
-use lock_core::{Claim, LockName, Result, check_prefix};
+use lock_core::{Claim, LockName, Mode, Result, check_prefix};
+
+/// The ways of those who read, of those who hold alone, and of those who take permits.
+const READS: &str = "read/";
+const WRITES: &str = "write/";
+const TAKES: &str = "permit/";
+
+/// Who has this has nobody ahead.
+const SEAT: &str = "0";
 
 /// Stands between the place and the owner of a claim that shows a value.
 const SHOWS: char = '~';
@@ -82,6 +95,12 @@ impl Keys {
         format!("{}{lease}/{}", self.marks(), hash % MARKS)
     }
 
+    /// The key that says how many permits there are of the semaphore with this line, and who has which.
+    pub(crate) fn permits(&self, line: &str) -> String {
+        let name = line.strip_prefix(&self.prefix).unwrap_or(line);
+        format!("{}%permits/{}", self.prefix, name.trim_end_matches('/'))
+    }
+
     pub(crate) fn is_mark(&self, key: &str) -> bool {
         key.starts_with(&self.marks())
     }
@@ -103,22 +122,57 @@ impl Keys {
     }
 }
 
-/// The key of whoever comes while nobody is in line.
-pub(crate) fn seat(line: &str) -> String {
-    format!("{line}0")
-}
-
-/// The key of who waits: of the first claim of its client for this lock, or of one of the others.
-pub(crate) fn place(line: &str, lease: i64, number: usize) -> String {
-    match number {
-        0 => format!("{line}{lease:x}"),
-        _ => format!("{line}{lease:x}.{number}"),
+fn way(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Shared => READS,
+        Mode::Permits { .. } => TAKES,
+        _ => WRITES,
     }
 }
 
+/// In which mode a key stands in line, without what all keys of its line begin with: if for permits, in which it is does not
+/// say how many.
+pub(crate) fn stands_as(rest: &str) -> Mode {
+    if rest.starts_with(READS) {
+        return Mode::Shared;
+    }
+    if rest.starts_with(TAKES) { Mode::Permits { take: 1, of: 1 } } else { Mode::Exclusive }
+}
+
+/// What the keys of all who read begin with.
+pub(crate) fn readers(line: &str) -> String {
+    format!("{line}{READS}")
+}
+
+/// What the keys of all who take permits begin with.
+pub(crate) fn takers(line: &str) -> String {
+    format!("{line}{TAKES}")
+}
+
+/// The key of whoever comes in this mode while nobody is in line.
+pub(crate) fn seat(line: &str, mode: Mode) -> String {
+    format!("{line}{}{SEAT}", way(mode))
+}
+
+/// The key of who waits: of the first claim of its client for this lock, or of one of the others.
+pub(crate) fn place(line: &str, mode: Mode, lease: i64, number: usize) -> String {
+    numbered(format!("{line}{}{lease:x}", way(mode)), number)
+}
+
 /// The place of a claim that shows a value.
-pub(crate) fn showing(place: &str, owner: &str) -> String {
-    format!("{place}{SHOWS}{}", escaped(owner))
+pub(crate) fn showing(line: &str, lease: i64, number: usize, owner: &str) -> String {
+    numbered(format!("{line}{lease:x}"), number) + &format!("{SHOWS}{}", escaped(owner))
+}
+
+fn numbered(place: String, number: usize) -> String {
+    if number == 0 { place } else { format!("{place}.{number}") }
+}
+
+/// Does who has this key, and gives the lock back, tell that it held? Who has the seat has nobody to wait for, and of
+/// several who hold together none can say that nobody else does.
+pub(crate) fn tells(line: &str, key: &str) -> bool {
+    let rest = key.strip_prefix(line).unwrap_or_default();
+    shown_by(rest).is_some() || rest.strip_prefix(WRITES).is_some_and(|place| place != SEAT)
 }
 
 /// The lease and the owner that such a place is named by, without what all keys of its line begin with.
@@ -128,11 +182,19 @@ pub(crate) fn shown_by(rest: &str) -> Option<(i64, String)> {
     Some((lease, unescaped(owner)?))
 }
 
-/// Is it a key that we put on this lease, or Go's `concurrency.Mutex` does? Without what all keys of its line begin with.
+/// Is it a key that we put on this lease, or Go's `concurrency.Mutex` or `recipes.RWMutex` does? Without what all keys of
+/// its line begin with.
 pub(crate) fn is_a_waiters(rest: &str, lease: i64) -> bool {
-    let rest = if shown_by(rest).is_some() { rest.split(SHOWS).next().unwrap_or_default() } else { rest };
-    let (named_by, number) = rest.split_once('.').unwrap_or((rest, "1"));
-    rest == "0" || (named_by == format!("{lease:x}") && number.parse().is_ok_and(|number: u32| number > 0))
+    let place = [READS, WRITES, TAKES].iter().find_map(|way| rest.strip_prefix(way));
+    // Go names these by the time.
+    let is_of_go =
+        |place: &str| !rest.starts_with(TAKES) && !place.is_empty() && place.bytes().all(|c| c.is_ascii_digit());
+    if place.is_some_and(|place| place == SEAT || is_of_go(place)) {
+        return true;
+    }
+    let place = place.or_else(|| shown_by(rest).and(rest.split(SHOWS).next())).unwrap_or(rest);
+    let (named_by, number) = place.split_once('.').unwrap_or((place, "1"));
+    named_by == format!("{lease:x}") && number.parse().is_ok_and(|number: u32| number > 0)
 }
 
 /// The end of the range of the keys that begin with this, as etcd counts.
@@ -168,7 +230,13 @@ mod tests {
             ["a", "a/b", "a%2Fb", "%", "%25", "/", "..", "a/", "%session", "😀"].map(|n| LockName::new(n).unwrap());
         for name in &names {
             let line = keys.line(name);
-            for (found, rest) in [(seat(&line), "0"), (place(&line, 26, 0), "1a"), (place(&line, 26, 3), "1a.3")] {
+            let (alone, reads, takes) = (Mode::Exclusive, Mode::Shared, Mode::Permits { take: 2, of: 5 });
+            for (found, rest) in [
+                (seat(&line, alone), "write/0"),
+                (place(&line, alone, 26, 0), "write/1a"),
+                (place(&line, reads, 26, 3), "read/1a.3"),
+                (place(&line, takes, 26, 0), "permit/1a"),
+            ] {
                 assert_eq!(keys.parse(&found), Some((name.clone(), rest)), "{found}");
                 for other in names.iter().filter(|other| *other != name) {
                     assert!(!found.starts_with(&keys.line(other)), "{found}");
@@ -181,12 +249,26 @@ mod tests {
     #[test]
     fn a_key_of_another_kind_is_known() {
         for number in [0, 1, 25] {
-            assert!(is_a_waiters(place("x/", 26, number).strip_prefix("x/").unwrap(), 26));
+            for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { take: 1, of: 1 }] {
+                let rest = place("x/", mode, 26, number).strip_prefix("x/").unwrap().to_owned();
+                assert!(is_a_waiters(&rest, 26) && stands_as(&rest) == mode, "{rest}");
+            }
         }
-        assert!(is_a_waiters("0", 26));
-        assert!(is_a_waiters("1a~me", 26) && is_a_waiters("1a.2~me", 26));
-        for other in ["", "1b", "1a.", "1a.0", "1a.x", "00", "somebody@host", "1a/1", "1b~me", "1a~%", "1a.0~me"] {
+        for ours in ["write/0", "permit/0", "1a~me", "1a.2~me", "1a", "read/1763942400000000000"] {
+            assert!(is_a_waiters(ours, 26), "{ours}");
+        }
+        let others = ["", "0", "1b", "1a.", "1a.0", "1a.x", "00", "somebody@host", "1a/1", "1b~me", "1a~%", "1a.0~me"];
+        for other in others.into_iter().chain(["read/", "write/x", "permit/1763942400", "read/1a~me"]) {
             assert!(!is_a_waiters(other, 26), "{other}");
+        }
+    }
+
+    #[test]
+    fn who_waited_alone_tells_that_it_held() {
+        for (rest, tells) in
+            [("write/0", false), ("write/1a.2", true), ("1a~me", true), ("1a", false), ("read/1a", false)]
+        {
+            assert_eq!(super::tells("x/", &format!("x/{rest}")), tells, "{rest}");
         }
     }
 
@@ -196,8 +278,7 @@ mod tests {
         let line = keys.line(&LockName::new("a/b").unwrap());
         for owner in ["a/%~b@host:1#2", "~", "x"] {
             for number in [0, 3] {
-                let place = place(&line, 26, number);
-                let shows = showing(&place, owner);
+                let shows = showing(&line, 26, number, owner);
                 let (_, rest) = keys.parse(&shows).unwrap();
                 assert_eq!(shown_by(rest), Some((26, owner.to_owned())), "{shows}");
                 assert_eq!(keys.line_of(&shows), Some(&*line));
@@ -216,7 +297,9 @@ mod tests {
             assert_eq!(keys.parse(key), None, "{key}");
         }
         assert_eq!(keys.parse(&keys.beacon(7)), None);
-        let place = place(&keys.line(&LockName::new("a").unwrap()), 26, 1);
+        let line = keys.line(&LockName::new("a").unwrap());
+        assert_eq!((keys.parse(&keys.permits(&line)), keys.permits(&line).as_str()), (None, "app/%permits/a"));
+        let place = place(&line, Mode::Exclusive, 26, 1);
         assert!(keys.parse(&keys.mark(&place)).is_none() && keys.is_mark(&keys.mark(&place)) && !keys.is_mark(&place));
         assert!(Keys::new("/x").is_err() && Keys::new("x/").is_err() && Keys::new("a\n").is_err());
         assert_eq!(Keys::new("").unwrap().line(&LockName::new("job").unwrap()), "job/");

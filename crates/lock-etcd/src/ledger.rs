@@ -124,7 +124,7 @@ impl State {
         let Some(own) = self.own.remove(id) else { return };
         self.placed.remove(&own.spot.place);
         if !own.spoiled {
-            self.give_number(&keys::place(&own.spot.line, own.session.lease, 0), own.number);
+            self.give_number(&keys::place(&own.spot.line, own.spot.mode, own.session.lease, 0), own.number);
         }
     }
 
@@ -219,7 +219,7 @@ impl Ledger {
 
     /// Before the first byte leaves.
     pub(crate) fn enter(self: &Arc<Self>, id: &str, line: &str, claim: &Claim, session: &Arc<Session>) -> Place {
-        let (first, wake) = (keys::place(line, session.lease, 0), Arc::new(Notify::new()));
+        let (first, wake) = (keys::place(line, claim.mode, session.lease, 0), Arc::new(Notify::new()));
         let mut state = self.state();
         // What is on its way in a session that is over is void.
         let before = state.own.get(id).filter(|before| before.session.lease == session.lease);
@@ -232,18 +232,7 @@ impl Ledger {
             }
         };
         state.unname(id);
-        let (id, line, seat) = (id.to_owned(), line.to_owned(), keys::seat(line));
-        let place = keys::place(&line, session.lease, number);
-        let (owner, shows) = (claim.owner.clone(), claim.value.clone());
-        let (seat, place) = match shows {
-            None => (seat, place),
-            // It needs no other for an empty line: it has this name for itself.
-            Some(_) => {
-                let place = keys::showing(&place, owner.as_str());
-                (place.clone(), place)
-            }
-        };
-        let spot = Arc::new(Spot { id, line, seat, place, owner, shows });
+        let spot = Arc::new(Spot::new(&self.keys, claim, session.lease, number));
         let own = Own {
             spot: Arc::clone(&spot),
             session: Arc::clone(session),

@@ -24,14 +24,17 @@
 #![warn(missing_docs)]
 
 mod acquire;
+mod acquire_permits;
 mod changes;
 mod connection;
+mod crowd;
 mod doctor;
 mod error;
 mod keep;
 mod keys;
 mod ledger;
 mod options;
+mod permits;
 mod place;
 #[cfg(test)]
 mod properties;
@@ -58,12 +61,15 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt, unfold};
 use lock_core::{
     Background, Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, Kept, ListQuery, LockName,
-    LockStatus, LockValue, Notice, Page, Proclaimed, Renewal, Result, Scope, StoreToken, Unlocked,
+    LockStatus, LockValue, Mode, Modes, Notice, OwnerId, Page, Proclaimed, Renewal, Result, Scope, StoreToken,
+    Unlocked,
 };
 use tokio::sync::broadcast::error::RecvError;
 
 use changes::Changes;
 use connection::Connection;
+use crowd::Crowds;
+use error::nonsense;
 use keys::Keys;
 use ledger::Ledger;
 pub use options::{EtcdFactory, EtcdOptions};
@@ -93,6 +99,7 @@ pub(crate) struct Shared {
     pub(crate) changes: Arc<Changes>,
     pub(crate) sessions: Sessions,
     pub(crate) tokens: Tokens,
+    pub(crate) crowds: Crowds,
 }
 
 impl fmt::Debug for EtcdLock {
@@ -119,7 +126,8 @@ impl EtcdLock {
         let ledger = Arc::new(Ledger::new(Arc::clone(&connection.clock), keys.clone()));
         let changes = Arc::new(Changes::new(keys.clone()));
         let (sessions, tokens) = (Sessions::default(), Tokens::new(&keys));
-        let shared = Arc::new(Shared { connection, keys, ledger, changes, sessions, tokens });
+        let crowds = Crowds::default();
+        let shared = Arc::new(Shared { connection, keys, ledger, changes, sessions, tokens, crowds });
         Self { shared, tasks: Arc::default() }
     }
 
@@ -141,6 +149,7 @@ impl DistributedLock for EtcdLock {
         capabilities.raises_tokens = true;
         capabilities.keeps = true;
         capabilities.values = true;
+        capabilities.modes = Modes::ALL;
         capabilities.tells_changes = true;
         capabilities.prompt_loss = true;
         capabilities.min_lease = Duration::from_secs(2);
@@ -165,12 +174,18 @@ impl DistributedLock for EtcdLock {
 
     async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
         self.ensure_tasks();
-        self.shared.try_lock(claim).await
+        match claim.mode {
+            Mode::Permits { .. } => self.shared.take_permits(claim, false).await,
+            _ => self.shared.try_lock(claim).await,
+        }
     }
 
     async fn lock(&self, claim: &Claim) -> Result<Grant> {
         self.ensure_tasks();
-        self.shared.lock(claim).await
+        match claim.mode {
+            Mode::Permits { .. } => self.shared.take_permits(claim, true).await?.ok_or_else(nonsense),
+            _ => self.shared.lock(claim).await,
+        }
     }
 
     async fn unlock(&self, claim: &Claim) -> Result<Unlocked> {
@@ -210,7 +225,15 @@ impl DistributedLock for EtcdLock {
     }
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
-        self.shared.evict(name).await
+        self.shared.evict(name, None).await
+    }
+
+    async fn evict_owner(&self, name: &LockName, owner: &OwnerId) -> Result<Option<Holder>> {
+        self.shared.evict(name, Some(owner)).await
+    }
+
+    async fn resize(&self, name: &LockName, permits: u32) -> Result<bool> {
+        self.shared.resize(name, permits).await
     }
 
     async fn raise_tokens(&self, _name: &LockName, above: StoreToken) -> Result<()> {

@@ -14,10 +14,10 @@ use crate::waiters::{Ahead, Entry, Turn};
 const SOON: Duration = Duration::from_millis(5);
 
 pub(crate) struct Place {
-    ledger: Arc<Ledger>,
+    pub(crate) ledger: Arc<Ledger>,
     pub(crate) spot: Arc<Spot>,
     lease: Duration,
-    wake: Arc<Notify>,
+    pub(crate) wake: Arc<Notify>,
     /// Its number among those who wait.
     waiter: Option<u64>,
     /// Its key is watched.

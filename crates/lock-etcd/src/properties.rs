@@ -1,6 +1,6 @@
 //! What holds whatever keys there are. The property tests here pass any text, the targets in `fuzz/` what leads deeper.
 
-use lock_core::LockName;
+use lock_core::{LockName, Mode};
 
 use super::keys::{Keys, end_of, is_a_waiters, place, seat, showing, shown_by};
 
@@ -9,14 +9,15 @@ pub(crate) fn names_have_keys_of_their_own(prefix: &str, name: &str, other: &str
         return;
     };
     let line = keys.line(&name);
-    let own = place(&line, lease, number);
+    let ways = [Mode::Exclusive, Mode::Shared, Mode::Permits { take: 1, of: 1 }];
+    let own = ways.into_iter().flat_map(|mode| [seat(&line, mode), place(&line, mode, lease, number)]);
     // Any text can be an owner.
-    for own in [seat(&line), showing(&own, other.as_str()), own] {
+    for own in own.chain([showing(&line, lease, number, other.as_str())]) {
         assert!(own.starts_with(keys.all()) && !own.starts_with(&keys.beacon(0)));
         assert_eq!(own.starts_with(&keys.line(&other)), name == other, "{own}");
         let (found, rest) = keys.parse(&own).expect("it stands in line");
         assert_eq!(found, name);
-        assert!(!rest.contains('/') && is_a_waiters(rest, lease), "{rest}");
+        assert!(is_a_waiters(rest, lease), "{rest}");
         assert_eq!(keys.line_of(&own), Some(&*line));
         assert!(shown_by(rest).is_none_or(|(named, owner)| named == lease && owner == other.as_str()));
         for range in [line.as_str(), keys.all()] {

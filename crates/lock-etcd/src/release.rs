@@ -6,7 +6,9 @@ use lock_core::{Claim, Error, ErrorKind, Result, Unlocked};
 use crate::Shared;
 use crate::connection::Again;
 use crate::error::{in_doubt, nonsense};
+use crate::keys::tells;
 use crate::ledger::{Own, Stage};
+use crate::permits;
 use crate::requests::{deletions, end, end_key, found, get_key, pass, remove, revision};
 use crate::session::{read, transact};
 use crate::standing::Standing;
@@ -40,7 +42,10 @@ impl Shared {
     async fn leave(&self, own: &Own) -> Result<Unlocked> {
         let released = match &own.stage {
             Stage::InDoubt => return self.undo(own).await,
-            Stage::Held(entry) if *entry.key == own.spot.seat && own.spot.shows.is_none() => {
+            Stage::Held(entry) if own.spot.permits.is_some() => {
+                self.end_hold(own, entry, permits::end(&own.spot, &entry.key, own.put(entry))).await?
+            }
+            Stage::Held(entry) if !tells(&own.spot.line, &entry.key) => {
                 self.end_hold(own, entry, end(&entry.key, own.put(entry))).await?
             }
             Stage::Held(entry) => {

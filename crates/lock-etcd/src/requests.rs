@@ -1,13 +1,16 @@
 //! The requests about a line, and what their answers say. Each is one transaction.
 
+use std::borrow::Cow;
+
 use etcd_client::{
     Compare, CompareOp, DeleteOptions, GetOptions, KeyValue, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse,
     TxnResponse,
 };
-use lock_core::{LockValue, OwnerId, Result};
+use lock_core::{Claim, LockValue, Mode, OwnerId, Result};
 
 use crate::error::nonsense;
-use crate::keys::end_of;
+use crate::keys::{self, Keys, end_of};
+use crate::permits;
 use crate::session::{Session, epoch_of};
 use crate::tokens::{Base, Tokens};
 use crate::waiters::Entry;
@@ -27,17 +30,40 @@ pub(crate) struct Spot {
     pub(crate) owner: OwnerId,
     /// What it shows. Then the owner is in the key's name.
     pub(crate) shows: Option<LockValue>,
+    pub(crate) mode: Mode,
+    /// The key that says who has which permits of the semaphore, if it is one.
+    pub(crate) permits: Option<String>,
 }
 
 impl Spot {
+    /// Of a claim whose client calls it so, on this lease, with this number among the places of the line.
+    pub(crate) fn new(keys: &Keys, claim: &Claim, lease: i64, number: usize) -> Self {
+        let (id, line) = (keys.id(claim), keys.line(&claim.name));
+        let (owner, shows, mode) = (claim.owner.clone(), claim.value.clone(), claim.mode);
+        let (seat, place) = match shows {
+            None => (keys::seat(&line, mode), keys::place(&line, mode, lease, number)),
+            // It needs no other for an empty line: it has this name for itself.
+            Some(_) => {
+                let place = keys::showing(&line, lease, number, owner.as_str());
+                (place.clone(), place)
+            }
+        };
+        let permits = mode.permits().map(|_| keys.permits(&line));
+        Self { id, line, seat, place, owner, shows, mode, permits }
+    }
+
     /// The value of its key.
-    fn value(&self) -> &str {
-        self.shows.as_ref().map_or(self.owner.as_str(), LockValue::as_str)
+    pub(crate) fn value(&self) -> Cow<'_, str> {
+        match (&self.shows, self.mode) {
+            (Some(shows), _) => shows.as_str().into(),
+            (None, Mode::Permits { take, .. }) => format!("{take} {}", self.owner.as_str()).into(),
+            (None, _) => self.owner.as_str().into(),
+        }
     }
 
     /// Was this key, which has one of its names, put for this claim, and not kept since?
     pub(crate) fn has(&self, key: &KeyValue, session: &Session) -> bool {
-        key.lease() == session.lease && (self.shows.is_some() || key.value() == self.owner.as_str().as_bytes())
+        key.lease() == session.lease && (self.shows.is_some() || key.value() == self.value().as_bytes())
     }
 }
 
@@ -47,40 +73,90 @@ pub(crate) enum Joined {
     Seat,
     /// It has its place, behind these: the nearest, and one more if there is one.
     Place(Vec<KeyValue>),
-    /// What [`refused`] answers.
+    /// It has its place among those who want permits of a semaphore: see [`View`](crate::permits::View).
+    Among(TxnResponse),
+    /// What tells why it was refused.
     Refused(TxnResponse),
 }
 
-/// Puts the seat if the line is empty. Else what [`refused`] answers, and the first in line.
-pub(crate) fn take(spot: &Spot, session: &Session, tokens: &Tokens, base: Base) -> Txn {
-    Txn::new()
-        .when(may_put(spot, session, tokens, base, empty(spot)))
-        .and_then([session.put(&spot.seat, spot.value())])
-        .or_else(refused(spot, session, tokens).into_iter().chain([first(&spot.line)]).collect::<Vec<_>>())
+/// A request for a place.
+pub(crate) struct Joining<'a> {
+    pub(crate) spot: &'a Spot,
+    pub(crate) session: &'a Session,
+    pub(crate) tokens: &'a Tokens,
+    pub(crate) base: Base,
 }
 
-/// Puts the seat if the line is empty. Else, unless a copy of this request has, it puts the place and answers who is
-/// last in line. Whoever knows that the line is crowded does not have it looked at first.
-pub(crate) fn join(spot: &Spot, session: &Session, tokens: &Tokens, base: Base, crowded: bool) -> Txn {
-    let is_new = Compare::create_revision(spot.place.as_str(), CompareOp::Equal, 0);
-    let at_the_end = Txn::new()
-        .when(may_put(spot, session, tokens, base, is_new))
-        .and_then([session.put(&spot.place, spot.value()), last(&spot.line)])
-        .or_else(refused(spot, session, tokens));
-    let behind = Txn::new()
-        .when(is_own(&spot.seat, spot, session))
-        .and_then(refused(spot, session, tokens))
-        .or_else([TxnOp::txn(at_the_end)]);
-    if crowded {
-        return behind;
+impl Joining<'_> {
+    /// Puts the seat if the line is empty. Else what [`refused`](Self::refused) answers.
+    pub(crate) fn take(&self) -> Txn {
+        self.take_or(self.refused())
     }
-    Txn::new()
-        .when(may_put(spot, session, tokens, base, empty(spot)))
-        .and_then([session.put(&spot.seat, spot.value())])
-        .or_else([TxnOp::txn(behind)])
+
+    /// Puts the seat if the line is empty. Else, unless a copy of this request has, it puts the place and answers who is
+    /// [ahead](ahead). Whoever knows that the line is crowded does not have it looked at first.
+    pub(crate) fn join(&self, crowded: bool) -> Txn {
+        let behind = self.stand_behind([]);
+        if crowded { behind } else { self.take_or([TxnOp::txn(behind)]) }
+    }
+
+    /// The same, but puts the place only if all in line read.
+    pub(crate) fn join_readers(&self) -> Txn {
+        self.take_or([TxnOp::txn(self.stand_behind(nobody_but(&self.spot.line, &keys::readers(&self.spot.line))))])
+    }
+
+    fn take_or(&self, otherwise: impl Into<Vec<TxnOp>>) -> Txn {
+        let Self { spot, session, .. } = self;
+        let seat = session.put(&spot.seat, &spot.value());
+        let seated = match permits::seated(spot) {
+            None => vec![seat],
+            Some((key, text)) => vec![seat, TxnOp::put(key, text, None)],
+        };
+        // It comes last: the store compares one after the other until one fails, and this looks at all.
+        Txn::new().when(self.may_put([empty(&spot.line)])).and_then(seated).or_else(otherwise)
+    }
+
+    /// Puts the place, unless it has the seat or its place already, or the line is of another kind.
+    fn stand_behind(&self, more: impl IntoIterator<Item = Compare>) -> Txn {
+        let Self { spot, session, .. } = self;
+        let takers = keys::takers(&spot.line);
+        let of_this_kind = match spot.mode {
+            Mode::Permits { .. } => nobody_but(&spot.line, &takers).to_vec(),
+            _ => vec![empty(&takers)],
+        };
+        let is_new = Compare::create_revision(spot.place.as_str(), CompareOp::Equal, 0);
+        let at_the_end = Txn::new()
+            .when(self.may_put([is_new].into_iter().chain(of_this_kind).chain(more)))
+            .and_then(
+                [session.put(&spot.place, &spot.value())].into_iter().chain(ahead(spot, None)).collect::<Vec<_>>(),
+            )
+            .or_else(self.refused());
+        Txn::new().when(is_own(&spot.seat, spot, session)).and_then(self.refused()).or_else([TxnOp::txn(at_the_end)])
+    }
+
+    /// What every request that puts a claim's key demands, and more.
+    fn may_put(&self, more: impl IntoIterator<Item = Compare>) -> Vec<Compare> {
+        let Self { spot, session, tokens, base } = self;
+        let all = [session.is_there(), session.is_present(epoch_of(&spot.id)), tokens.is_present(*base)];
+        all.into_iter().chain(more).collect()
+    }
+
+    /// What tells why it was refused: the beacon, the epoch, the base of tokens, the seat, the place; and who is in the way.
+    fn refused(&self) -> Vec<TxnOp> {
+        let Self { spot, session, tokens, .. } = self;
+        let epoch = session.epoch_key(epoch_of(&spot.id));
+        let own = [get_key(&session.beacon), get_key(&epoch), tokens.get(), get_key(&spot.seat), get_key(&spot.place)];
+        let in_the_way = if spot.mode == Mode::Exclusive { vec![first(&spot.line)] } else { ahead(spot, None) };
+        own.into_iter().chain(in_the_way).collect()
+    }
 }
 
-/// What [`join`] was answered.
+/// What became of [`Joining::take`].
+pub(crate) fn taken(answer: TxnResponse) -> Joined {
+    if answer.succeeded() { Joined::Seat } else { Joined::Refused(answer) }
+}
+
+/// What became of [`Joining::join`].
 pub(crate) fn joined(spot: &Spot, mut answer: TxnResponse, crowded: bool) -> Result<Joined> {
     if !crowded {
         if answer.succeeded() {
@@ -95,12 +171,12 @@ pub(crate) fn joined(spot: &Spot, mut answer: TxnResponse, crowded: bool) -> Res
     if !answer.succeeded() {
         return Ok(Joined::Refused(answer));
     }
-    let mut last = found(&answer)?.pop().ok_or_else(nonsense)?;
-    if last.first().is_none_or(|own| own.key() != spot.place.as_bytes()) {
-        return Err(nonsense());
+    if matches!(spot.mode, Mode::Permits { .. }) {
+        return Ok(Joined::Among(answer));
     }
-    last.remove(0);
-    Ok(Joined::Place(last))
+    let mut ahead = found(&answer)?;
+    ahead.iter_mut().for_each(|some| some.retain(|key| key.key() != spot.place.as_bytes()));
+    Ok(Joined::Place(nearest(ahead)))
 }
 
 fn inner(answer: &TxnResponse) -> Result<TxnResponse> {
@@ -110,43 +186,74 @@ fn inner(answer: &TxnResponse) -> Result<TxnResponse> {
     }
 }
 
-/// What every request that puts a claim's key demands, and one thing more.
-fn may_put(spot: &Spot, session: &Session, tokens: &Tokens, base: Base, more: Compare) -> [Compare; 4] {
-    [session.is_there(), session.is_present(epoch_of(&spot.id)), tokens.is_present(base), more]
+/// No key begins with this.
+fn empty(prefix: &str) -> Compare {
+    Compare::create_revision(prefix, CompareOp::Equal, 0).with_range(end_of(prefix))
 }
 
-/// Nobody is in line. It comes last: the store compares one after the other until one fails, and this looks at all.
-fn empty(spot: &Spot) -> Compare {
-    Compare::create_revision(spot.line.as_str(), CompareOp::Equal, 0).with_range(end_of(&spot.line))
+/// All keys of this line begin with this.
+fn nobody_but(line: &str, some: &str) -> [Compare; 2] {
+    let nothing = |from: Vec<u8>, to| Compare::create_revision(from, CompareOp::Equal, 0).with_range(to);
+    [nothing(line.into(), some.into()), nothing(end_of(some), end_of(line))]
 }
 
 /// This key was put for this claim, and not kept since. Where the owner is in its name, the value may be any.
 fn is_own(key: &str, spot: &Spot, session: &Session) -> Vec<Compare> {
     let lease = Compare::lease(key, CompareOp::Equal, session.lease);
     match spot.shows {
-        None => vec![Compare::value(key, CompareOp::Equal, spot.owner.as_str()), lease],
+        None => vec![Compare::value(key, CompareOp::Equal, spot.value().as_bytes()), lease],
         Some(_) => vec![lease],
     }
 }
 
-/// What tells why it was refused: the beacon, the epoch, the base of tokens, the seat, the place.
-fn refused(spot: &Spot, session: &Session, tokens: &Tokens) -> [TxnOp; 5] {
-    let epoch = session.epoch_key(epoch_of(&spot.id));
-    [get_key(&session.beacon), get_key(&epoch), tokens.get(), get_key(&spot.seat), get_key(&spot.place)]
+/// If the key is what it was and hangs on the lease: who is [ahead] of it. A member may answer by itself, from what it
+/// has, or else asks the leader first.
+pub(crate) fn look(spot: &Spot, own: &Entry, session: &Session, by_itself: bool) -> Txn {
+    Txn::new().when(is_there(own, session)).and_then(ahead(spot, Some((own, by_itself))))
 }
 
-/// If the key is what it was and hangs on the lease: who is directly ahead of it, and one more if there is one. A member
-/// may answer by itself, from what it has, or else asks the leader first.
-pub(crate) fn look(spot: &Spot, own: &Entry, session: &Session, by_itself: bool) -> Txn {
-    let ahead = GetOptions::new().with_range(end_of(&spot.line)).with_limit(2);
-    let ahead = ahead.with_max_create_revision(own.created - 1).with_sort(SortTarget::Create, SortOrder::Descend);
-    let ahead = if by_itself { ahead.with_serializable() } else { ahead };
-    Txn::new()
-        .when([
-            Compare::create_revision(own.key.as_str(), CompareOp::Equal, own.created),
-            Compare::lease(own.key.as_str(), CompareOp::Equal, session.lease),
-        ])
-        .and_then([TxnOp::get(spot.line.as_str(), Some(ahead))])
+/// The key is what it was, and hangs on the lease.
+pub(crate) fn is_there(own: &Entry, session: &Session) -> [Compare; 2] {
+    [
+        Compare::create_revision(own.key.as_str(), CompareOp::Equal, own.created),
+        Compare::lease(own.key.as_str(), CompareOp::Equal, session.lease),
+    ]
+}
+
+/// Whom a claim waits for: the one directly ahead, and one more if there is one; of a reader only those who do not read,
+/// and for permits all in line and what is known of the permits. Without an own key, those who were there before it is put,
+/// and itself.
+fn ahead(spot: &Spot, own: Option<(&Entry, bool)>) -> Vec<TxnOp> {
+    let line = spot.line.as_str();
+    let nearest = |from: Vec<u8>, to: Vec<u8>, limit| {
+        let all = GetOptions::new().with_range(to).with_limit(limit).with_sort(SortTarget::Create, SortOrder::Descend);
+        TxnOp::get(
+            from,
+            Some(match own {
+                None => all,
+                Some((own, by_itself)) => {
+                    let before = all.with_max_create_revision(own.created - 1);
+                    if by_itself { before.with_serializable() } else { before }
+                }
+            }),
+        )
+    };
+    match spot.mode {
+        Mode::Shared => {
+            let readers = keys::readers(line);
+            vec![nearest(line.into(), readers.as_str().into(), 2), nearest(end_of(&readers), end_of(line), 2)]
+        }
+        Mode::Permits { .. } => permits::view(spot),
+        _ => vec![nearest(line.into(), end_of(line), if own.is_none() { 3 } else { 2 })],
+    }
+}
+
+/// The nearest two of those that [`ahead`] found.
+pub(crate) fn nearest(found: Vec<Vec<KeyValue>>) -> Vec<KeyValue> {
+    let mut all: Vec<_> = found.into_iter().flatten().collect();
+    all.sort_by_key(|key| std::cmp::Reverse(key.create_revision()));
+    all.truncate(2);
+    all
 }
 
 /// Deletes whatever was put for these claims, answers who was first in their lines before, and begins their next epochs
@@ -214,12 +321,6 @@ pub(crate) fn line(line: &str) -> TxnOp {
 fn first(line: &str) -> TxnOp {
     let first = GetOptions::new().with_range(end_of(line)).with_keys_only().with_limit(1);
     TxnOp::get(line, Some(first.with_sort(SortTarget::Create, SortOrder::Ascend)))
-}
-
-/// Whoever has just come, and those ahead of it as [`look`] answers them.
-fn last(line: &str) -> TxnOp {
-    let last = GetOptions::new().with_range(end_of(line)).with_limit(3);
-    TxnOp::get(line, Some(last.with_sort(SortTarget::Create, SortOrder::Descend)))
 }
 
 /// What the reads of a transaction found, in their order.

@@ -7,18 +7,21 @@
 use std::collections::HashSet;
 
 use etcd_client::KeyValue;
-use lock_core::{LockValue, OwnerId, Result};
+use lock_core::{LockValue, Mode, OwnerId, Result};
 
 use crate::Shared;
-use crate::keys::shown_by;
+use crate::keys::{shown_by, stands_as};
 use crate::requests::text;
 use crate::session::{READ_AT_ONCE, read};
 
 /// Who stands in line.
+#[derive(Clone)]
 pub(crate) struct Standing {
     /// As one that has [kept](OwnerId::kept) its hold, if it has.
     pub(crate) owner: OwnerId,
     pub(crate) value: Option<LockValue>,
+    /// Of a semaphore's permits it does not say how many there are.
+    pub(crate) mode: Mode,
 }
 
 impl Standing {
@@ -28,19 +31,32 @@ impl Standing {
             let owner = OwnerId::from_store(&owner);
             let is_kept = ![0, lease].contains(&key.lease());
             let owner = if is_kept { owner.kept() } else { owner };
-            return Self { owner, value: LockValue::from_store(key.value()) };
+            return Self { owner, value: LockValue::from_store(key.value()), mode: Mode::Exclusive };
         }
         if foreign {
-            return Self { owner: OwnerId::from_store(rest), value: LockValue::from_store(key.value()) };
+            let (owner, value) = (OwnerId::from_store(rest), LockValue::from_store(key.value()));
+            return Self { owner, value, mode: Mode::Exclusive };
         }
         // `concurrency.Mutex` writes nothing there, and is known by its key.
-        let owner = if key.value().is_empty() { rest.to_owned() } else { text(key.value()) };
-        Self { owner: OwnerId::from_store(&owner), value: None }
+        let (mut owner, mut mode) = (text(key.value()), stands_as(rest));
+        if let Mode::Permits { take, .. } = &mut mode
+            && let Some((number, rest)) = owner.split_once(' ')
+        {
+            *take = number.parse().unwrap_or(Mode::MOST_PERMITS);
+            owner = rest.to_owned();
+        }
+        let owner = if owner.is_empty() { rest } else { &owner };
+        Self { owner: OwnerId::from_store(owner), value: None, mode }
     }
 
     /// Has this claim's owner this key, and has not kept the hold?
     pub(crate) fn is_of(line: &str, key: &KeyValue, owner: &str) -> bool {
         Self::own(line, key).owner.as_str() == owner
+    }
+
+    /// Is it this owner, or has that kept the hold?
+    pub(crate) fn is_known_as(&self, owner: &OwnerId) -> bool {
+        self.owner == *owner || self.owner == owner.kept()
     }
 
     /// Has this owner kept the hold that has this key?

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use etcd_client::KeyValue;
 use tokio::sync::Notify;
 
-use crate::keys::seat;
+use crate::keys::tells;
 use crate::requests::text;
 
 /// A key in a line: what was created under this name at this revision.
@@ -42,8 +42,8 @@ impl Ahead {
     /// Of the nearest, and one more if there is one.
     pub(crate) fn of(keys: &[KeyValue], line: &str, at: i64) -> Option<Self> {
         let (next, others) = keys.split_first()?;
-        // Who has the seat has nobody ahead, and others' keys have nothing in them.
-        let tells = !next.value().is_empty() && next.key() != seat(line).as_bytes();
+        // Others' keys have nothing in them.
+        let tells = !next.value().is_empty() && tells(line, &text(next.key()));
         Some(Self { next: Entry::of(next), alone: others.is_empty(), tells, at })
     }
 }

@@ -30,7 +30,7 @@ use crate::watchlist::FIRST;
 
 /// How often is looked whether something was missed. An event that is lost costs no longer than that and [`LATE`], and a
 /// connection that is dead without a word no longer than that and the time-out of a request.
-const LOOK: Duration = Duration::from_secs(3);
+pub(crate) const LOOK: Duration = Duration::from_secs(3);
 
 /// What is told this much later than a look found it is late, and not lost.
 const LATE: Duration = Duration::from_secs(1);

@@ -1,0 +1,222 @@
+//! How permits of a semaphore are taken, at once or in line. `permits` says why that is safe; `acquire`, what is the same as
+//! of a lock.
+
+use std::sync::Arc;
+
+use lock_core::{Claim, Grant, Instant, Result, Slots, StoreToken};
+
+use crate::Shared;
+use crate::acquire::HALF;
+use crate::connection::Again;
+use crate::error::{in_doubt, nonsense, stray};
+use crate::permits::{Taken, Turn, View, take};
+use crate::place::{Ask, Place};
+use crate::requests::{Joined, Joining, found, joined, remove, revision, taken};
+use crate::session::{Session, transact};
+use crate::waiters::Entry;
+
+impl Shared {
+    /// Takes permits, or waits for them. None: they cannot be had without waiting.
+    pub(crate) async fn take_permits(self: &Arc<Self>, claim: &Claim, waits: bool) -> Result<Option<Grant>> {
+        let mut joins = waits;
+        loop {
+            let session = self.session(claim.lease).await?;
+            let (sent, base) = (self.connection.clock.now(), self.tokens.present());
+            let place = self.enter(claim, &session);
+            let (spot, ask) = (Arc::clone(&place.spot), self.ledger.ask(&place.spot.line));
+            let joining = Joining { spot: &spot, session: &session, tokens: &self.tokens, base };
+            let asking = if joins { joining.join(false) } else { joining.take() };
+            let Some((mut place, answer)) = self.ask_for(place, &session, asking).await? else { continue };
+            let at = revision(&answer)?;
+            let (own, view) = match if joins { joined(&spot, answer, false)? } else { taken(answer) } {
+                Joined::Seat => {
+                    let own = Entry { key: spot.seat.clone(), created: at };
+                    let first = (base.token(at)?, Slots::free(claim.mode, []));
+                    let grant = has(&mut place, &ask, claim, &session, &own, first, sent);
+                    if grant.is_some() {
+                        return Ok(grant);
+                    }
+                    // Somebody has deleted it already.
+                    self.leave_nothing(place).await?;
+                    continue;
+                }
+                Joined::Place(_) => return Err(nonsense()),
+                Joined::Among(answer) => {
+                    let (own, view) = (Entry { key: spot.place.clone(), created: at }, View::of(&answer)?);
+                    if let Err(another_kind) = view.check_kind(&spot) {
+                        self.delete_own(&own).await?;
+                        self.leave_nothing(place).await?;
+                        return Err(another_kind);
+                    }
+                    (own, view)
+                }
+                Joined::Refused(answer) => {
+                    let refused = self.refused(&spot, &session, &answer, at).await?;
+                    if let Some(own) = &refused.own {
+                        (Entry::of(own), self.view(&spot).await?)
+                    } else {
+                        if refused.occupied {
+                            place.spoil();
+                        }
+                        self.leave_nothing(place).await?;
+                        let view = View::of(&answer)?;
+                        view.check_kind(&spot)?;
+                        if !waits && !view.line.is_empty() && !view.has_room(&spot) {
+                            return Ok(None);
+                        }
+                        joins = true;
+                        continue;
+                    }
+                }
+            };
+            drop(ask);
+            let stood = self.stand(claim, &session, place, &own, view, waits).await?;
+            match stood {
+                Stood::Granted(grant) => return Ok(Some(grant)),
+                Stood::Busy => return Ok(None),
+                Stood::Gone => {}
+            }
+        }
+    }
+
+    /// A claim whose key is in the line, as that was seen.
+    async fn stand(
+        self: &Arc<Self>,
+        claim: &Claim,
+        session: &Arc<Session>,
+        mut place: Place,
+        own: &Entry,
+        view: View,
+        waits: bool,
+    ) -> Result<Stood> {
+        let spot = Arc::clone(&place.spot);
+        let (mut view, mut watching) = (Arc::new(view), None);
+        place.waits(own);
+        loop {
+            let (sent, base) = (self.connection.clock.now(), self.tokens.present());
+            let ask = self.ledger.ask(&spot.line);
+            match view.turn(&spot, own) {
+                _ if session.is_lost() => {
+                    drop(place);
+                    self.release(&spot.id).await.map_err(in_doubt)?;
+                    return Ok(Stood::Gone);
+                }
+                Turn::Gone => {
+                    // If it is there without its lease, nobody else would delete it.
+                    self.delete_own(own).await?;
+                    self.leave_nothing(place).await?;
+                    return Ok(Stood::Gone);
+                }
+                Turn::Stray(key) => {
+                    drop(place);
+                    // A refusal leaves nothing behind.
+                    self.release(&spot.id).await.map_err(in_doubt)?;
+                    return Err(stray(&key));
+                }
+                Turn::Has(Taken { slots, token, .. }) => {
+                    // The answer to an earlier request was lost.
+                    let token = match token {
+                        Some(token) => token,
+                        None => self.base_of(own).await?.token(own.created)?,
+                    };
+                    self.refresh(session).await?;
+                    let grant = has(&mut place, &ask, claim, session, own, (token, slots), sent);
+                    match grant {
+                        Some(grant) => return Ok(Stood::Granted(grant)),
+                        None => view = Arc::new(self.view(&spot).await?),
+                    }
+                }
+                Turn::Take => {
+                    self.refresh(session).await?;
+                    let Some((txn, taken)) = take(&spot, own, session, (&self.tokens, base), &view)? else {
+                        // There are fewer than there were, and those who have them were asked for none back.
+                        match self.wait_in_line(&mut place, &mut watching, waits).await? {
+                            Some(seen) => view = seen,
+                            None => return self.leave_busy(place).await,
+                        }
+                        continue;
+                    };
+                    let asking = transact(&self.connection, Again::Yes, txn).await;
+                    let answer = asking.map_err(|failure| in_doubt(failure.into()))?;
+                    if answer.succeeded() {
+                        let Taken { slots, token, .. } = taken;
+                        let with = (token.ok_or_else(nonsense)?, slots);
+                        if let Some(grant) = has(&mut place, &ask, claim, session, own, with, sent) {
+                            return Ok(Stood::Granted(grant));
+                        }
+                        view = Arc::new(self.view(&spot).await?);
+                        continue;
+                    }
+                    let at = revision(&answer).map_err(in_doubt)?;
+                    let base = found(&answer).map_err(in_doubt)?.into_iter().next().and_then(|mut base| base.pop());
+                    self.tokens.settle(&self.connection, base, at).await.map_err(in_doubt)?;
+                    view = Arc::new(View::of(&answer).map_err(in_doubt)?);
+                }
+                Turn::Wait => match self.wait_in_line(&mut place, &mut watching, waits).await? {
+                    Some(seen) => view = seen,
+                    None => return self.leave_busy(place).await,
+                },
+            }
+        }
+    }
+
+    /// The line after something happened in it. None: it is not waited for that.
+    async fn wait_in_line(
+        self: &Arc<Self>,
+        place: &mut Place,
+        watching: &mut Option<(Arc<crate::crowd::Crowd>, crate::changes::Observer)>,
+        waits: bool,
+    ) -> Result<Option<Arc<View>>> {
+        if !waits {
+            return Ok(None);
+        }
+        let spot = Arc::clone(&place.spot);
+        let (crowd, observer) =
+            watching.get_or_insert_with(|| (self.crowds.of(&spot.line), self.changes.observe(spot.line.clone())));
+        place.news_of_line(observer).await?;
+        crowd.look(self, &spot, observer).await.map(Some)
+    }
+
+    /// Whoever does not wait leaves the line.
+    async fn leave_busy(&self, place: Place) -> Result<Stood> {
+        let spot = Arc::clone(&place.spot);
+        drop(place);
+        self.release(&spot.id).await.map_err(in_doubt)?;
+        Ok(Stood::Busy)
+    }
+
+    /// A holder has at least half of its lease before it.
+    async fn refresh(&self, session: &Arc<Session>) -> Result<()> {
+        if !session.is_fresh(HALF, self.connection.clock.now()) {
+            self.renew_session(session, &[]).await.map_err(in_doubt)?;
+        }
+        Ok(())
+    }
+
+    async fn delete_own(&self, own: &Entry) -> Result<()> {
+        let removed = transact(&self.connection, Again::Yes, remove(own)).await;
+        removed.map(drop).map_err(|failure| in_doubt(failure.into()))
+    }
+}
+
+/// What became of a claim in line.
+enum Stood {
+    Granted(Grant),
+    Busy,
+    /// It has no place any more, and nothing of it is on its way.
+    Gone,
+}
+
+/// None: its end was heard of meanwhile.
+fn has(
+    place: &mut Place,
+    ask: &Ask,
+    claim: &Claim,
+    session: &Session,
+    own: &Entry,
+    (token, slots): (StoreToken, Slots),
+    sent: Instant,
+) -> Option<Grant> {
+    let valid_until = session.valid_until().min(sent + claim.lease);
+    place.holds(ask, own, valid_until).then(|| Grant::new(token, valid_until).with_slots(slots))
+}
