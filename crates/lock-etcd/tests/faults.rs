@@ -336,10 +336,10 @@ async fn holder_and_waiter(cluster: &EtcdCluster) -> (Arc<EtcdLock>, Arc<EtcdLoc
 async fn a_key_that_loses_its_lease_is_told_to_who_waits() {
     let cluster = EtcdCluster::start(1);
     let (holder, other, waits, mut raw) = holder_and_waiter(&cluster).await;
-    raw.put("oarlock/x/0", "holder", None).await.unwrap();
+    raw.put("oarlock/x/write/0", "holder", None).await.unwrap();
     let error = soon("an error", waits).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused);
-    assert!(error.to_string().contains("oarlock/x/0"), "{error}");
+    assert!(error.to_string().contains("oarlock/x/write/0"), "{error}");
     assert_eq!(in_line(&holder, "x").await, 0);
     assert_eq!(holder.unlock(&claim("x", "holder")).await.unwrap(), Unlocked::Released);
     other.try_lock(&claim("x", "next")).await.unwrap().unwrap();

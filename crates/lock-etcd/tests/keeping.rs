@@ -392,7 +392,7 @@ async fn a_value_is_all_that_its_key_has() {
     // A claim without a value is what it always was.
     lock.try_lock(&claim("plain")).await.unwrap().unwrap();
     let key = held(&raw).await;
-    assert_eq!((key.key(), key.value()), (&b"oarlock/x/0"[..], &b"plain"[..]));
+    assert_eq!((key.key(), key.value()), (&b"oarlock/x/write/0"[..], &b"plain"[..]));
 }
 
 /// The answer to a value was lost: the same one and others are shown after it.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use etcd_client::{Client, EventType, PutOptions, WatchOptions};
 use line::key_of;
-use lock_core::{Claim, DistributedLock, LockName, OwnerId, Unlocked};
+use lock_core::{Claim, DistributedLock, LockName, Mode, OwnerId, Unlocked};
 use lock_etcd::{EtcdLock, EtcdOptions};
 use test_servers::{EtcdCluster, Proxy};
 
@@ -91,7 +91,7 @@ async fn a_free_lock_is_one_key_for_all() {
             assert_eq!(lock.unlock(&claim).await.unwrap(), Unlocked::Released);
         }
     }
-    assert_eq!(all_keys(&cluster).await, BTreeSet::from(["0".to_owned()]));
+    assert_eq!(all_keys(&cluster).await, BTreeSet::from(["write/0".to_owned()]));
 }
 
 /// A client has as many places as it has claims in the line at a time.
@@ -100,7 +100,7 @@ async fn places_are_named_by_leases_and_used_again() {
     const TURNS: usize = 10;
     let cluster = EtcdCluster::start(1);
     let (one, other, raw) = (connect(&cluster).await, connect(&cluster).await, raw(&cluster).await);
-    let mut keys = BTreeSet::from(["0".to_owned()]);
+    let mut keys = BTreeSet::from(["write/0".to_owned()]);
     one.lock(&claim("first")).await.unwrap();
     let mut holder = (Arc::clone(&one), claim("first"));
     for turn in 0..TURNS {
@@ -110,7 +110,8 @@ async fn places_are_named_by_leases_and_used_again() {
             waiting.push(in_line(lock, owner, waiting.len() + 1).await);
         }
         let [theirs, ours] = [lease_of(&raw, &owners[0]).await, lease_of(&raw, &owners[2]).await];
-        keys.extend([format!("{theirs}.1"), format!("{theirs}.2"), theirs, format!("{ours}.1"), ours]);
+        let places = [format!("{theirs}.1"), format!("{theirs}.2"), theirs, format!("{ours}.1"), ours];
+        keys.extend(places.map(|place| format!("write/{place}")));
         for ((lock, owner), waiting) in [&other, &other, &one].into_iter().zip(&owners).zip(waiting) {
             assert_eq!(holder.0.unlock(&holder.1).await.unwrap(), Unlocked::Released);
             soon("its turn", waiting).await.unwrap();
@@ -127,7 +128,7 @@ async fn a_place_that_is_occupied_is_not_ours() {
     let cluster = EtcdCluster::start(1);
     let (lock, mut raw) = (connect(&cluster).await, raw(&cluster).await);
     lock.lock(&claim("first")).await.unwrap();
-    let place = format!("oarlock/x/{}", lease_of(&raw, "first").await);
+    let place = format!("oarlock/x/write/{}", lease_of(&raw, "first").await);
     let lease = raw.lease_grant(300, None).await.unwrap().id();
     raw.put(place.as_str(), "stranger", Some(PutOptions::new().with_lease(lease))).await.unwrap();
     let waiting = in_line(&lock, "second", 2).await;
@@ -256,4 +257,32 @@ async fn who_gives_up_passes_nothing_on() {
         soon("the third is granted", third_waits).await.unwrap();
         clients[2].unlock(&claim(&third)).await.unwrap();
     }
+}
+
+/// Who has which permits is forgotten with the last that is given back, and a holder that died has none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_semaphore_that_nobody_uses_leaves_nothing() {
+    let cluster = EtcdCluster::start(1);
+    let (one, other, mut raw) = (connect(&cluster).await, connect(&cluster).await, raw(&cluster).await);
+    let takes = |owner: &str| {
+        let mut claim = claim(owner);
+        claim.mode = Mode::Permits { take: 1, of: 2 };
+        claim
+    };
+    let kept = async |raw: &mut Client| {
+        let kept = raw.get("oarlock/%permits/x", None).await.unwrap();
+        kept.kvs().first().map(|kept| kept.value_str().unwrap().lines().count() - 1)
+    };
+    one.lock(&takes("a")).await.unwrap();
+    other.lock(&takes("b")).await.unwrap();
+    assert_eq!(kept(&mut raw).await, Some(2));
+    // Somebody ends it from outside.
+    let key = key_of(&raw, "x", "1 a").await.expect("it has a key");
+    raw.delete(key.key(), None).await.unwrap();
+    let grant = one.try_lock(&takes("c")).await.unwrap().unwrap();
+    assert_eq!((grant.slots.as_slice(), kept(&mut raw).await), (&[0][..], Some(2)));
+    assert_eq!(one.unlock(&takes("c")).await.unwrap(), Unlocked::Released);
+    assert_eq!(kept(&mut raw).await, Some(2));
+    assert_eq!(other.unlock(&takes("b")).await.unwrap(), Unlocked::Released);
+    assert_eq!(kept(&mut raw).await, None);
 }

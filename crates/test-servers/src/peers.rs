@@ -1,5 +1,5 @@
-//! Other libraries' locks, each in a program that is told what to do by lines on standard input, `lock NAME` and
-//! `unlock`. It answers `locked`, perhaps with what the store calls the holder, and `unlocked`; or `failed`, and then
+//! Other libraries' locks, each in a program that is told what to do by lines on standard input, `lock NAME`, of a
+//! read-write lock `read NAME` or `write NAME`, and `unlock`. It answers `locked`, perhaps with what the store calls the holder, and `unlocked`; or `failed`, and then
 //! nothing of it is left. It ends when its standard input does.
 
 use std::fs::{self, File};
@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use crate::kept_as;
 use crate::zookeeper::curator;
 
-/// Go's `concurrency.Mutex`: what follows is where etcd's members are, and for how many seconds its session lasts. It
+/// Go's `concurrency.Mutex` and `recipes.RWMutex`: what follows is where etcd's members are, and for how many seconds its session lasts. It
 /// locks what it is told and nothing more: a name is the whole key of a lock.
 ///
 /// # Panics

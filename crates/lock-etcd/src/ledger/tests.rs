@@ -146,20 +146,20 @@ async fn a_waiter_hears_of_those_ahead() {
 fn places_are_used_again_when_nothing_is_left_of_their_claims() {
     let client = Client::new();
     let [a, b, c] = ["a", "b", "c"].map(|owner| client.enter(owner));
-    assert_eq!([&a, &b, &c].map(|place| place.spot.place.clone()), ["x/1a", "x/1a.1", "x/1a.2"]);
+    assert_eq!([&a, &b, &c].map(|place| place.spot.place.clone()), ["x/write/1a", "x/write/1a.1", "x/write/1a.2"]);
     b.unsure();
     b.give_up();
     a.give_up();
     let again = client.enter("b");
-    assert_eq!(again.spot.place, "x/1a.1");
+    assert_eq!(again.spot.place, "x/write/1a.1");
     assert!(again.is_unsure());
     let d = client.enter("d");
-    assert_eq!(d.spot.place, "x/1a");
+    assert_eq!(d.spot.place, "x/write/1a");
     d.spoil();
     d.forget();
-    assert_eq!(client.enter("e").spot.place, "x/1a.3");
+    assert_eq!(client.enter("e").spot.place, "x/write/1a.3");
     c.give_up();
-    assert_eq!(client.enter("f").spot.place, "x/1a.2");
+    assert_eq!(client.enter("f").spot.place, "x/write/1a.2");
 }
 
 /// A copy of its request may land yet: the claim is not forgotten, and is undone soon.

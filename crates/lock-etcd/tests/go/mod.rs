@@ -1,4 +1,5 @@
-//! The real `concurrency.Mutex`, in a program of Go: one session, which takes the same key for each of its locks.
+//! The real `concurrency.Mutex` and `recipes.RWMutex`, in a program of Go: one session, which takes the same key for each of
+//! its locks.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -33,7 +34,12 @@ impl GoSession {
 
     /// Asks for the lock and does not wait for it.
     pub(crate) async fn ask(&mut self, name: &str) {
-        self.orders.write_all(format!("lock {name}\n").as_bytes()).await.unwrap();
+        self.order("lock", name).await;
+    }
+
+    /// The same; how is `lock`, or `read` or `write` of a read-write lock.
+    pub(crate) async fn order(&mut self, how: &str, name: &str) {
+        self.orders.write_all(format!("{how} {name}\n").as_bytes()).await.unwrap();
     }
 
     /// Waits until it has what it asked for.

@@ -1,4 +1,4 @@
-// Go's concurrency.Mutex, told what to do by lines on standard input: see peers.rs. Its arguments are where the members
+// Go's concurrency.Mutex and recipes.RWMutex, told what to do by lines on standard input: see peers.rs. Its arguments are where the members
 // are, and for how many seconds its session lasts.
 package main
 
@@ -13,6 +13,7 @@ import (
 
 	"go.etcd.io/etcd/clientv3"
 	"go.etcd.io/etcd/clientv3/concurrency"
+	recipe "go.etcd.io/etcd/contrib/recipes"
 )
 
 func check(err error) {
@@ -27,6 +28,28 @@ func end(session *concurrency.Session) {
 	for try := 0; try < 10 && session.Close() != nil; try++ {
 		time.Sleep(500 * time.Millisecond)
 	}
+}
+
+// Tells when it has the lock, and answers how to give it back.
+func lock(running context.Context, session *concurrency.Session, how string, name string) (func() error, error) {
+	if how == "lock" {
+		mutex := concurrency.NewMutex(session, name)
+		err := mutex.Lock(running)
+		if err == nil {
+			fmt.Println("locked", mutex.Key(), mutex.Header().Revision)
+		}
+		return func() error { return mutex.Unlock(context.Background()) }, err
+	}
+	mutex := recipe.NewRWMutex(session, name)
+	lock, unlock := mutex.RLock, mutex.RUnlock
+	if how == "write" {
+		lock, unlock = mutex.Lock, mutex.Unlock
+	}
+	err := lock()
+	if err == nil {
+		fmt.Println("locked", name)
+	}
+	return unlock, err
 }
 
 func main() {
@@ -46,22 +69,20 @@ func main() {
 		close(orders)
 	}()
 	var session *concurrency.Session
-	var mutex *concurrency.Mutex
+	var unlock func() error
 	for order := range orders {
 		words := strings.Fields(order)
-		if words[0] == "lock" {
+		if words[0] == "unlock" {
+			if err = unlock(); err == nil {
+				fmt.Println("unlocked")
+			}
+		} else {
 			if session == nil {
 				session, err = concurrency.NewSession(client, concurrency.WithTTL(seconds))
 			}
 			if err == nil {
-				mutex = concurrency.NewMutex(session, words[1])
-				err = mutex.Lock(running)
+				unlock, err = lock(running, session, words[0], words[1])
 			}
-			if err == nil {
-				fmt.Println("locked", mutex.Key(), mutex.Header().Revision)
-			}
-		} else if err = mutex.Unlock(context.Background()); err == nil {
-			fmt.Println("unlocked")
 		}
 		if err != nil {
 			if session != nil {
