@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, try_join3};
-use lock_core::{Claim, Clock, Error, ErrorKind, Grant, Result, StoreToken, Unlocked};
+use lock_core::{Claim, Clock, Error, ErrorKind, Grant, Mode, Result, StoreToken, Unlocked};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 use zookeeper_client::{
@@ -14,7 +14,7 @@ use zookeeper_client::{
 
 use crate::ZookeeperLock;
 use crate::claims::Hold;
-use crate::error::{of_preparing, of_request, stray};
+use crate::error::{another_kind, of_preparing, of_request, stray};
 use crate::kept::Stands;
 use crate::keys::{Ahead, ahead, name_of};
 use crate::nodes::{base, content, is_ours, node_prefix, terms};
@@ -185,6 +185,11 @@ async fn stand(session: &Session, client: Arc<Client>, claim: &Claim, wait: bool
     };
     let mut waited = false;
     loop {
+        if let Some(other) = children.iter().find(|child| session.settings.peers.are_missed_by(child)) {
+            let wrong = another_kind(&format!("{}/{other}", place.folder));
+            release(session, &claim.owner).await?;
+            return Err(wrong);
+        }
         let Some(Ahead { predecessor, first, .. }) = ahead(&children, place.name()) else { return Err(removed()) };
         let (Some(predecessor), Some(first)) = (predecessor, first) else {
             return place.grant(token, waited).await.map(Attempt::Granted);
@@ -258,7 +263,7 @@ async fn make(
 ) -> Result<(Stat, String), ZkError> {
     let mut writer = client.new_multi_writer();
     let checks = tokens.check(&mut writer, &session.settings.keys)?;
-    let node = format!("{folder}/{}", node_prefix(&claim.owner, tokens.base));
+    let node = format!("{folder}/{}", node_prefix(&claim.owner, tokens.base, claim.mode, session.settings.peers));
     writer.add_create(&node, content(&claim.owner, claim.value.as_ref()).as_bytes(), mode)?;
     writer.add_set_data(folder, b"", None)?;
     let written = writer.commit().await.map_err(|error| match error {
@@ -377,6 +382,8 @@ impl Place<'_> {
         let Self { session, claim, .. } = self;
         session.sure(claim.lease).await.map_err(of_request)?;
         let valid_until = session.valid_until(claim.lease);
+        // Whoever stands behind a reader may have to wait for others, too.
+        let waited = waited && claim.mode == Mode::Exclusive;
         let hold = Hold { token, since: session.now(), ends: valid_until, waited };
         let watched = self.own.is_some_and(|own| session.watch_on(&claim.owner, &self.node, own));
         session.update(&claim.owner, |claimed| {

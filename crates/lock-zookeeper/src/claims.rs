@@ -34,7 +34,7 @@ pub(crate) struct Hold {
     pub(crate) since: Instant,
     /// When its lease is over, unless it is renewed.
     pub(crate) ends: Instant,
-    /// Did it stand in line? Then others may stand behind it that saw who was before it.
+    /// Did it stand in line, and alone? Then others may stand behind it that saw who was before it.
     pub(crate) waited: bool,
 }
 

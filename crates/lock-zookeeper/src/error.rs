@@ -83,6 +83,15 @@ pub(crate) fn stray(node: &str) -> Error {
     Error::new(ErrorKind::Refused, wrong)
 }
 
+/// In a lock's line stands a node of a program that takes no notice of ours.
+pub(crate) fn another_kind(node: &str) -> Error {
+    let wrong = format!(
+        "the node {node} stands in line for this lock, and is of another of Curator's locks than this client takes part in: \
+         connect with curator=read-write for InterProcessReadWriteLock, and with curator=mutex for InterProcessMutex"
+    );
+    Error::new(ErrorKind::Invalid, wrong)
+}
+
 /// The session of a claim is over, and the server has not said yet that its nodes are gone.
 pub(crate) fn not_buried() -> Error {
     let message =

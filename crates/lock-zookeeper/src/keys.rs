@@ -70,25 +70,61 @@ pub(crate) fn name_of(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 
-/// What stands between a node's own name and its number: Curator's and ours, and kazoo's.
-const MARKS: [&str; 2] = ["lock-", "__lock__"];
+/// What stands between a node's own name and its number: Curator's mutex's and ours, its read-write lock's, and kazoo's.
+const MARKS: [&str; 5] = ["lock-", "__WRIT__", "__READ__", "__lock__", "__rlock__"];
+
+/// Before the mark of a reader that takes part where Curator's mutex does.
+pub(crate) const READS: &str = "-read-";
+
+/// The last of these in a node's name, and what is before and after it.
+fn parted(child: &str) -> Option<(&str, &'static str, &str)> {
+    let last = |mark: &'static str| child.rfind(mark).map(|at| (at + mark.len(), at, mark));
+    let (end, at, mark) = MARKS.into_iter().filter_map(last).max()?;
+    Some((&child[..at], mark, &child[end..]))
+}
 
 /// The number that ZooKeeper gave to a node in the line; `None` for a node that is not in it.
 ///
 /// It counts on from 2³¹−1 with the lowest negative number, in a later server perhaps with more digits: the low 32 bits
 /// are the same.
 fn number(child: &str) -> Option<i32> {
-    let mark = |mark: &&str| child.rfind(*mark).map(|at| at + mark.len());
-    let digits = &child[MARKS.iter().filter_map(mark).max()?..];
+    let (_, _, digits) = parted(child)?;
     digits.parse::<i64>().ok().filter(|_| digits.len() >= 10).map(|number| number as i32)
 }
 
-/// Does it stand in line for a mutex? Other recipes have nodes of another kind.
+/// Does it stand in line for a lock? Other recipes have nodes of another kind.
 pub(crate) fn is_in_line(child: &str) -> bool {
     number(child).is_some()
 }
 
-/// Who stands before a node.
+/// Does it stand there only to read?
+pub(crate) fn reads(child: &str) -> bool {
+    match parted(child) {
+        Some((before, "lock-", _)) => before.ends_with(READS),
+        Some((_, mark, _)) => ["__READ__", "__rlock__"].contains(&mark),
+        None => false,
+    }
+}
+
+/// Is it in the line of Curator's read-write lock? None: Curator has no part in it.
+pub(crate) fn is_of_read_write_lock(child: &str) -> Option<bool> {
+    match parted(child)?.1 {
+        "lock-" => Some(false),
+        "__READ__" | "__WRIT__" => Some(true),
+        _ => None,
+    }
+}
+
+/// So many of those in line hold the lock together, the first first.
+pub(crate) fn holding<'a>(line: impl IntoIterator<Item = &'a str>) -> usize {
+    let mut line = line.into_iter();
+    match line.next() {
+        Some(first) if reads(first) => 1 + line.take_while(|child| reads(child)).count(),
+        first => first.into_iter().count(),
+    }
+}
+
+/// For whom a node waits: all that stand before it, and of those that only read a reader for none.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ahead<'a> {
     pub(crate) count: usize,
@@ -98,14 +134,15 @@ pub(crate) struct Ahead<'a> {
     pub(crate) first: Option<&'a str>,
 }
 
-/// Who stands before this node; `None` if it is not in the line itself.
+/// For whom this node waits; `None` if it is not in the line itself.
 pub(crate) fn ahead<'a>(children: &'a [String], own: &str) -> Option<Ahead<'a>> {
     let mine = number(own).filter(|_| children.iter().any(|child| child == own))?;
+    let waits_for = |child: &&String| !(reads(own) && reads(child));
     // A difference is right also where the numbers wrap.
     let before =
         |child: &'a String| Some((mine.wrapping_sub(number(child)?), child.as_str())).filter(|(by, _)| *by > 0);
     let (mut count, mut last, mut first) = (0, None, None);
-    for one in children.iter().filter_map(before) {
+    for one in children.iter().filter(waits_for).filter_map(before) {
         count += 1;
         last = last.into_iter().chain([one]).min();
         first = first.max(Some(one));
@@ -178,6 +215,29 @@ mod tests {
         assert_eq!(ahead_of("0f__lock__0000000005"), Ahead { count: 0, predecessor: None, first: None });
         assert_eq!(ahead(&children, "_c_9-lock-0000000008"), None);
         assert_eq!(in_line(children), ["0f__lock__0000000005", "_c_1-lock-0000000006", "_c_9-lock-0000000007"]);
+    }
+
+    #[test]
+    fn readers_wait_for_writers_alone() {
+        let children = line(&[
+            "_c_1-read-lock-0000000001",
+            "_c_2-__READ__0000000002",
+            "_c_3-__WRIT__0000000003",
+            "0f__rlock__0000000004",
+            "_c_5-7-read-lock-0000000005",
+            "_c_6-lock-0000000006",
+        ]);
+        let ahead_of = |own| {
+            let ahead = ahead(&children, own).unwrap();
+            (ahead.count, ahead.predecessor)
+        };
+        assert_eq!((ahead_of("_c_2-__READ__0000000002"), holding(children.iter().map(String::as_str))), ((0, None), 2));
+        assert_eq!(ahead_of("_c_5-7-read-lock-0000000005"), (1, Some("_c_3-__WRIT__0000000003")));
+        assert_eq!(ahead_of("_c_6-lock-0000000006"), (5, Some("_c_5-7-read-lock-0000000005")));
+        let after = children.iter().skip(2).map(String::as_str);
+        assert_eq!((holding(after), holding([])), (1, 0));
+        let kinds: Vec<_> = children.iter().map(|child| is_of_read_write_lock(child)).collect();
+        assert_eq!(kinds, [Some(false), Some(true), Some(true), None, Some(false), Some(false)]);
     }
 
     #[test]

@@ -116,6 +116,7 @@ impl DistributedLock for ZookeeperLock {
         capabilities.raises_tokens = true;
         (capabilities.keeps, capabilities.values, capabilities.tells_changes) = (true, true, true);
         capabilities.prompt_loss = true;
+        capabilities.modes.shared = true;
         capabilities.min_lease = self.sessions.shortest;
         capabilities.max_lease = self.sessions.longest.get().copied();
         capabilities.answers_within = self.settings.timeout;
@@ -166,7 +167,11 @@ impl DistributedLock for ZookeeperLock {
     }
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
-        self.end_hold(name).await
+        self.end_hold(name, None).await
+    }
+
+    async fn evict_owner(&self, name: &LockName, owner: &OwnerId) -> Result<Option<Holder>> {
+        self.end_hold(name, Some(owner)).await
     }
 
     async fn raise_tokens(&self, _name: &LockName, above: StoreToken) -> Result<()> {

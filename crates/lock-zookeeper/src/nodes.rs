@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | a claim, held or waiting | `_c_<uuid>-<base>-lock-<number>` | `<owner>` |
 //! | one with a value | the same | `<owner>`, a line break, `<value>` |
+//! | one to read | `_c_<uuid>-<base>-read-lock-<number>` | `<owner>` |
 //! | a hold that was kept | `_c_<uuid>-kept-<token>-<rest>-lock-<number>` | the same, of the owner `kept#<owner>` |
 //!
 //! The UUID is told from the owner (version 5), so nobody else's node looks like it, and data are read as an owner and a
@@ -12,15 +13,19 @@
 //! The `<base>` is the number above which the claim's token is counted (`tokens.rs`): when somebody looks, that of the
 //! prefix may have been raised.
 //!
+//! So Curator's mutex and kazoo's take them all for others of their kind, readers too. For Curator's read-write lock, which
+//! takes no notice of such nodes, a claim is named `_c_<uuid>-<base>-__WRIT__<number>`, and `…__READ__…` if it is to read.
+//! Each client writes either ones or the others, and takes part in both lines as in one.
+//!
 //! All that a kept hold needs to end in time is in its name: others may write to any node, as Curator's `Revoker` does.
 //! Its number is that of the node in whose place it is. `rest` is in milliseconds.
 
 use std::borrow::Cow;
 
-use lock_core::{LockValue, OwnerId, StoreToken, TokenBase};
+use lock_core::{LockValue, Mode, OwnerId, StoreToken, TokenBase};
 use uuid::Uuid;
 
-use crate::keys::{is_in_line, name_of};
+use crate::keys::{is_in_line, is_of_read_write_lock, name_of};
 
 /// Between an owner and its value. An owner that we draw has none.
 const BREAK: char = '\n';
@@ -35,15 +40,46 @@ pub(crate) fn owner_prefix(owner: &OwnerId) -> String {
     format!("_c_{}-", uuid_of(owner.as_str()))
 }
 
+/// Beside which of Curator's locks ours take part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Peers {
+    #[default]
+    Mutex,
+    ReadWriteLock,
+}
+
+impl Peers {
+    /// What comes before the number of a node.
+    fn mark(self, mode: Mode) -> &'static str {
+        match (self, mode) {
+            (Self::Mutex, Mode::Shared) => "-read-lock-",
+            (Self::Mutex, _) => "-lock-",
+            (Self::ReadWriteLock, Mode::Shared) => "-__READ__",
+            (Self::ReadWriteLock, _) => "-__WRIT__",
+        }
+    }
+
+    /// Does whoever made this node take no notice of ours?
+    pub(crate) fn are_missed_by(self, child: &str) -> bool {
+        !is_ours(child) && is_of_read_write_lock(child).is_some_and(|both| both != (self == Self::ReadWriteLock))
+    }
+}
+
+/// What is before the mark in what a node of ours is called, and the rest with it.
+fn at_mark(text: &str) -> Option<(&str, &str)> {
+    let marks = ["-read-lock-", "-lock-", "-__READ__", "-__WRIT__"];
+    marks.iter().filter_map(|mark| text.find(mark)).min().map(|at| text.split_at(at))
+}
+
 /// The name of a claim's node, whose token is counted from this base, up to its number.
-pub(crate) fn node_prefix(owner: &OwnerId, base: TokenBase) -> String {
-    format!("{}{}-lock-", owner_prefix(owner), base.above())
+pub(crate) fn node_prefix(owner: &OwnerId, base: TokenBase, mode: Mode, peers: Peers) -> String {
+    format!("{}{}{}", owner_prefix(owner), base.above(), peers.mark(mode))
 }
 
 /// From where the token of this claim is counted, by the name of its node. Those of other programs do not say.
 pub(crate) fn base(name: &str) -> Option<TokenBase> {
     let (_, after) = name.split_at_checked("_c_".len() + uuid::fmt::Hyphenated::LENGTH).filter(|_| is_ours(name))?;
-    let (above, _) = after.strip_prefix('-')?.split_once("-lock-")?;
+    let (above, _) = at_mark(after.strip_prefix('-')?)?;
     above.parse().ok().map(TokenBase::with_above)
 }
 
@@ -64,7 +100,7 @@ pub(crate) struct Terms {
 /// The path of the node that takes the place of the holder's, whose path is `node`.
 pub(crate) fn kept_path(node: &str, owner: &OwnerId, terms: Terms) -> Option<String> {
     let (folder, name) = node.rsplit_once('/')?;
-    let place = &name[name.rfind("-lock-")?..];
+    let (_, place) = at_mark(name)?;
     Some(format!("{folder}/{}{}-{}{place}", kept_prefix(owner), terms.token.get(), terms.rest))
 }
 
@@ -72,7 +108,7 @@ pub(crate) fn kept_path(node: &str, owner: &OwnerId, terms: Terms) -> Option<Str
 pub(crate) fn terms(name: &str) -> Option<Terms> {
     let (uuid, terms) = name.strip_prefix("_c_")?.split_once("-kept-")?;
     Uuid::try_parse(uuid).ok()?;
-    let (terms, _) = terms.split_once("-lock-").filter(|_| is_in_line(name))?;
+    let (terms, _) = at_mark(terms).filter(|_| is_in_line(name))?;
     let (token, rest) = terms.split_once('-')?;
     Some(Terms { token: StoreToken::new(token.parse().ok()?).ok()?, rest: rest.parse().ok()? })
 }
@@ -110,14 +146,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::keys::{ahead, in_line};
+    use crate::keys::{ahead, in_line, reads};
 
     fn owner() -> OwnerId {
         OwnerId::from_store("job@host:7#5f6f")
     }
 
     fn node(number: &str) -> String {
-        format!("/oarlock/x/{}{number}", node_prefix(&owner(), TokenBase::with_above(-7)))
+        format!(
+            "/oarlock/x/{}{number}",
+            node_prefix(&owner(), TokenBase::with_above(-7), Mode::Exclusive, Peers::Mutex)
+        )
     }
 
     fn token(number: u64) -> StoreToken {
@@ -181,9 +220,18 @@ mod tests {
         #[test]
         fn any_value_is_read_back(owner in "[a-z#@:0-9]{1,20}", above: i64, text in "[^\0]{1,40}") {
             let (owner, value) = (OwnerId::from_store(&owner), LockValue::new(text).unwrap());
-            let node = format!("/x/{}0000000001", node_prefix(&owner, TokenBase::with_above(above)));
-            assert_eq!(base(name_of(&node)), Some(TokenBase::with_above(above)));
-            assert_eq!(read(&node, &content(&owner, Some(&value))), (owner, Some(value)));
+            for (mode, peers) in [
+                (Mode::Exclusive, Peers::Mutex),
+                (Mode::Shared, Peers::Mutex),
+                (Mode::Exclusive, Peers::ReadWriteLock),
+                (Mode::Shared, Peers::ReadWriteLock),
+            ] {
+                let prefix = node_prefix(&owner, TokenBase::with_above(above), mode, peers);
+                let node = format!("/x/{prefix}0000000001");
+                assert_eq!(base(name_of(&node)), Some(TokenBase::with_above(above)));
+                assert_eq!(reads(name_of(&node)), mode == Mode::Shared);
+                assert_eq!(read(&node, &content(&owner, Some(&value))), (owner.clone(), Some(value.clone())));
+            }
         }
     }
 

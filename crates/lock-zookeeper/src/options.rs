@@ -17,6 +17,7 @@ use crate::ZookeeperLock;
 use crate::doctor::warn_in_background;
 use crate::error::{no_chroot, no_session};
 use crate::keys::Keys;
+use crate::nodes::Peers;
 use crate::sessions::Sessions;
 use crate::tokens::Known;
 
@@ -58,6 +59,7 @@ pub(crate) struct Settings {
     pub(crate) clock: Arc<dyn Clock>,
     /// From where tokens are counted, as far as it was read.
     pub(crate) tokens: Known,
+    pub(crate) peers: Peers,
 }
 
 impl Settings {
@@ -134,6 +136,7 @@ pub struct ZookeeperOptions {
     prefix: String,
     timeout: Duration,
     clock: Arc<dyn Clock>,
+    peers: Peers,
 }
 
 impl fmt::Debug for ZookeeperOptions {
@@ -165,7 +168,7 @@ impl ZookeeperOptions {
         let chroot = path.trim_end_matches('/');
         let chroot = if chroot.is_empty() { String::new() } else { format!("/{chroot}") };
         let (prefix, timeout) = ("oarlock".to_owned(), Duration::from_secs(5));
-        Ok(Self { hosts, chroot, login, tls: None, prefix, timeout, clock: Arc::new(SystemClock) })
+        Ok(Self { hosts, chroot, login, tls: None, prefix, timeout, clock: Arc::new(SystemClock), peers: Peers::Mutex })
     }
 
     /// The path below which the locks are, `oarlock` unless set. The lock `x` is the line in `/prefix/x`, and with an
@@ -203,6 +206,14 @@ impl ZookeeperOptions {
         self
     }
 
+    /// Takes part beside Curator's `InterProcessReadWriteLock`, its readers and writers, and no more beside its
+    /// `InterProcessMutex` and kazoo's `Lock`: neither of them takes notice of the other. Clients of ours exclude each other
+    /// either way.
+    pub fn curator_read_write(mut self) -> Self {
+        self.peers = Peers::ReadWriteLock;
+        self
+    }
+
     /// The clock that [`Grant::valid_until`](lock_core::Grant::valid_until) is counted on. Sessions go by the servers'.
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
@@ -221,6 +232,11 @@ impl ZookeeperOptions {
             (Some("sasl"), Some(login)) => login.sasl = true,
             (Some("sasl"), None) => return Err(Error::new(ErrorKind::Invalid, "auth = sasl needs user and password")),
             (Some(_), _) => return Err(Error::new(ErrorKind::Invalid, "auth is digest or sasl")),
+        }
+        match params.take("curator").as_deref() {
+            None | Some("mutex") => {}
+            Some("read-write") => self = self.curator_read_write(),
+            Some(_) => return Err(Error::new(ErrorKind::Invalid, "curator is mutex or read-write")),
         }
         let files = TlsFiles::take(params)?;
         match (files.read_ca()?, files.read_identity()?) {
@@ -254,6 +270,7 @@ impl ZookeeperOptions {
             timeout: self.timeout,
             clock: self.clock,
             tokens: Known::default(),
+            peers: self.peers,
         });
         let sessions = match Sessions::connect(Arc::clone(&settings)).await {
             Err(error) if error.kind() == ErrorKind::Unavailable => {
@@ -289,7 +306,8 @@ async fn open_port(hosts: &[String]) -> Option<String> {
 /// Connects to `zookeeper://user:password@h1:2181,h2:2181/chroot`, or `zk:`.
 ///
 /// Its own settings are `timeout`, see [`ZookeeperOptions::timeout`]; `user` and `password`, which go before what the
-/// URL says; `auth`, which is `digest` or `sasl`; and for TLS the files `ca`, `cert` and `key`.
+/// URL says; `auth`, which is `digest` or `sasl`; `curator`, which is `mutex` or `read-write`, see
+/// [`ZookeeperOptions::curator_read_write`]; and for TLS the files `ca`, `cert` and `key`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ZookeeperFactory;
 
@@ -302,7 +320,7 @@ impl BackendFactory for ZookeeperFactory {
     async fn connect(&self, target: Target) -> Result<Arc<dyn DistributedLock>> {
         let Target { url, prefix, mut params, .. } = target;
         let options = ZookeeperOptions::from_url(&url)?.prefix(&prefix).params(&mut params)?;
-        params.finish("zookeeper", &["timeout", "user", "password", "auth", "ca", "cert", "key"])?;
+        params.finish("zookeeper", &["timeout", "user", "password", "auth", "curator", "ca", "cert", "key"])?;
         Ok(Arc::new(options.connect().await?))
     }
 }

@@ -1,16 +1,18 @@
 //! What others see of the locks, and how a hold is ended.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Holder, ListQuery, LockName, LockStatus, OwnerId, Page, Result, StoreToken, TokenBase};
+use lock_core::{
+    Holder, ListQuery, LockName, LockStatus, Mode, OwnerId, Page, Result, Slots, StoreToken, TokenBase, Waiter,
+};
 use zookeeper_client::{Client, Error as ZkError, MultiReadResult, MultiReader, Stat};
 
 use crate::ZookeeperLock;
 use crate::error::of_request;
 use crate::kept::left;
-use crate::keys::{in_line, is_in_line, name_of};
+use crate::keys::{holding, in_line, is_in_line, name_of, reads};
 use crate::nodes::{self, Terms, read, terms};
 use crate::session::{Session, beacon};
 use crate::tokens::Tokens;
@@ -21,10 +23,10 @@ const AT_ONCE: usize = 200;
 /// How many locks are looked at for nodes of another kind: one of many tells as much.
 const MOST: usize = 2000;
 
-/// A lock, and the path of its holder's node.
+/// A lock, and the paths of its holders' nodes.
 pub(crate) struct Seen {
     pub(crate) status: LockStatus,
-    pub(crate) node: Option<String>,
+    pub(crate) nodes: Vec<String>,
     /// The path of a kept hold whose time is over, and which is there all the same.
     over: Option<String>,
 }
@@ -59,8 +61,8 @@ impl ZookeeperLock {
 }
 
 impl ZookeeperLock {
-    /// Ends a hold, whosoever it is.
-    pub(crate) async fn end_hold(&self, name: &LockName) -> Result<Option<Holder>> {
+    /// Ends the holds of all who hold, and answers the first of them; or of this owner alone.
+    pub(crate) async fn end_hold(&self, name: &LockName, owner: Option<&OwnerId>) -> Result<Option<Holder>> {
         let session = self.sessions.any().await?;
         loop {
             // By node, so that whoever is named in the answer is the one who lost it, and not the next.
@@ -71,23 +73,33 @@ impl ZookeeperLock {
                 session.end_if_over(&over, now).await.map_err(of_request)?;
                 continue;
             }
-            let (Some(holder), Some(node)) = (seen.status.into_holder(), seen.node) else { return Ok(None) };
-            let client = session.connected().await?;
-            match session.answer(client.delete(&node, None)).await {
-                Ok(()) => return Ok(Some(holder)),
-                Err(ZkError::NoNode) => {}
-                Err(error) => return Err(of_request(error)),
+            let mut holding: Vec<_> = seen.status.holders.into_iter().zip(seen.nodes).collect();
+            holding.retain(|(holder, _)| owner.is_none_or(|owner| holder.owner == *owner));
+            if holding.is_empty() {
+                return Ok(None);
+            }
+            let (client, mut ended) = (session.connected().await?, None);
+            for (holder, node) in holding {
+                match session.answer(client.delete(&node, None)).await {
+                    Ok(()) => drop(ended.get_or_insert(holder)),
+                    Err(ZkError::NoNode) => {}
+                    Err(error) => return Err(of_request(error)),
+                }
+            }
+            if ended.is_some() {
+                return Ok(ended);
             }
         }
     }
 
-    /// Nodes in the folders of some locks, as they are found: those that are in none of their lines, and those that hang
+    /// Nodes in the folders of some locks, as they are found: those that are in none of our lines, and those that hang
     /// on no session and are no holds that were kept.
     pub(crate) async fn foreign(&self) -> Result<(Vec<String>, Vec<String>)> {
         let session = self.sessions.any().await?;
         let look = Look { lock: self, session: &session };
         let nodes = look.nodes(0).await.map_err(of_request)?.into_iter();
-        let (mut line, strangers): (Vec<_>, _) = nodes.partition(|node| is_in_line(name_of(node)));
+        let is_known = |node: &str| is_in_line(node) && !self.settings.peers.are_missed_by(node);
+        let (mut line, strangers): (Vec<_>, _) = nodes.partition(|node| is_known(name_of(node)));
         line.retain(|node| terms(name_of(node)).is_none());
         let mut states = look.data(&line).await.map_err(of_request)?.into_iter();
         line.retain(|_| states.next().flatten().is_some_and(|(_, stat)| stat.ephemeral_owner == 0));
@@ -113,6 +125,10 @@ impl ZookeeperLock {
 /// How a hold is kept, if it is.
 fn kept(node: &str, stat: &Stat) -> Option<Terms> {
     terms(name_of(node)).filter(|_| stat.ephemeral_owner == 0)
+}
+
+fn mode(node: &str) -> Mode {
+    if reads(name_of(node)) { Mode::Shared } else { Mode::Exclusive }
 }
 
 /// Is it a kept hold whose time is over?
@@ -161,26 +177,27 @@ impl Look<'_> {
         let now = if lines.iter().all(Vec::is_empty) { 0 } else { self.servers_time().await };
         let (lines, over): (Vec<_>, Vec<_>) = lines.into_iter().map(|line| without_what_is_over(line, now)).unzip();
         let folder = self.lock.settings.keys.beacons();
-        let sessions: Vec<_> =
-            lines.iter().filter_map(|line| line.first()).map(|(.., stat)| stat.ephemeral_owner).collect();
+        let holders = |line: &Vec<Node>| holding(line.iter().map(|(node, ..)| name_of(node)));
+        let sessions = lines.iter().flat_map(|line| &line[..holders(line)]).map(|(.., stat)| stat.ephemeral_owner);
+        let sessions: Vec<_> = sessions.collect::<BTreeSet<_>>().into_iter().collect();
         let beacons: Vec<_> = sessions.iter().map(|session| beacon(&folder, *session)).collect();
         let lives: BTreeMap<_, _> = sessions.into_iter().zip(self.data(&beacons).await?).collect();
         let seen = |((name, line), over): ((LockName, Vec<Node>), _)| {
-            let mut line = line.into_iter();
-            let Some(first) = line.next() else {
-                return Ok(Seen { status: LockStatus::free(name), node: None, over });
-            };
-            let life = lives.get(&first.2.ephemeral_owner).and_then(Option::as_ref);
-            let holder = self.holder(&first, life, now, base);
-            let waiters = line.map(|(node, text, _)| read(&node, &text).0);
-            Ok(Seen { status: LockStatus::new(name, Some(holder), waiters), node: Some(first.0), over })
+            let (holding, waiting) = line.split_at(holders(&line));
+            let held = holding.iter().map(|node| {
+                let life = lives.get(&node.2.ephemeral_owner).and_then(Option::as_ref);
+                self.holder(node, life, now, base).with_mode(mode(&node.0), Slots::default())
+            });
+            let waiters = waiting.iter().map(|(node, text, _)| Waiter::new(read(node, text).0, mode(node)));
+            let nodes = holding.iter().map(|(node, ..)| node.clone()).collect();
+            Ok(Seen { status: LockStatus::new(name, held, waiters), nodes, over })
         };
         names.into_iter().zip(lines).zip(over).map(seen).collect()
     }
 
     /// The base is the present one, and with which transaction it became that.
-    fn holder(&self, first: &Node, life: Option<&(String, Stat)>, now: i64, base: Option<(TokenBase, i64)>) -> Holder {
-        let (node, text, stat) = first;
+    fn holder(&self, node: &Node, life: Option<&(String, Stat)>, now: i64, base: Option<(TokenBase, i64)>) -> Holder {
+        let (node, text, stat) = node;
         let (owner, value) = read(node, text);
         // What another program made before the base was raised or made is counted from none.
         let present = base.filter(|(_, since)| *since < stat.czxid).map(|(base, _)| base);

@@ -34,7 +34,7 @@ pub fn go_mutex() -> Command {
     }))
 }
 
-/// Curator's `InterProcessMutex`: what follows is where ZooKeeper's servers are. A name is the whole path of a lock.
+/// Curator's `InterProcessMutex` and `InterProcessReadWriteLock`: what follows is where ZooKeeper's servers are. A name is the whole path of a lock.
 pub fn curator_mutex() -> Command {
     let mut java = curator();
     java.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/src/peers/CuratorMutex.java"));

@@ -10,6 +10,7 @@ mod lagging;
 mod line;
 #[path = "../raw/mod.rs"]
 mod raw;
+mod read_write;
 mod restart;
 mod rights;
 #[path = "../says/mod.rs"]

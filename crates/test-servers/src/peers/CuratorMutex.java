@@ -1,4 +1,4 @@
-// Curator's InterProcessMutex, told what to do by lines on standard input: see peers.rs. Its argument is where the
+// Curator's InterProcessMutex and InterProcessReadWriteLock, told what to do by lines on standard input: see peers.rs. Its argument is where the
 // servers are.
 
 import java.io.BufferedReader;
@@ -6,6 +6,7 @@ import java.io.InputStreamReader;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.framework.recipes.locks.Revoker;
 import org.apache.curator.retry.RetryNTimes;
 
@@ -38,7 +39,12 @@ public class CuratorMutex {
         for (int number = 0; true; number++) {
             try {
                 String[] words = orders.take().split(" ");
-                if (words[0].equals("lock")) {
+                if (words[0].equals("read") || words[0].equals("write")) {
+                    InterProcessReadWriteLock both = new InterProcessReadWriteLock(client, words[1]);
+                    mutex = words[0].equals("read") ? both.readLock() : both.writeLock();
+                    mutex.acquire();
+                    System.out.println("locked");
+                } else if (words[0].equals("lock")) {
                     mutex = new InterProcessMutex(client, words[1]);
                     // Now and then it asks all others to let go, by a write to their nodes, which none of ours obeys.
                     if (number % 8 == 0) {
