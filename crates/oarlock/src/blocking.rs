@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{
-    Config, Error, ErrorKind, Holder, Lease, ListQuery, LockName, LockStatus, LockValue, Owner, Page, Result,
+    Config, Error, ErrorKind, Holder, Lease, ListQuery, LockName, LockStatus, LockValue, Owner, OwnerId, Page, Result,
     ShutdownReport,
 };
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -46,10 +46,14 @@ macro_rules! options {
 mod all;
 mod election;
 mod once;
+mod rw_lock;
+mod semaphore;
 
 pub use all::{All, AllGuard};
 pub use election::{Election, Leadership, Observer};
 pub use once::{Once, OnceGuard};
+pub use rw_lock::RwLock;
+pub use semaphore::Semaphore;
 
 /// How long the last handle waits, when it is dropped, for the releases of guards that were dropped.
 const LAST_RELEASES: Duration = Duration::from_secs(2);
@@ -155,6 +159,38 @@ impl Locks {
         All::new(self.0.locks.all(names), &self.0)
     }
 
+    /// A handle for the read-write lock of this name; see [`Locks::rw_lock`](crate::Locks::rw_lock).
+    ///
+    /// # Errors
+    /// As [`Locks::rw_lock`](crate::Locks::rw_lock).
+    pub fn rw_lock<N>(&self, name: N) -> Result<RwLock>
+    where
+        N: TryInto<LockName>,
+        N::Error: Into<Error>,
+    {
+        Ok(RwLock::new(self.0.locks.rw_lock(name)?, &self.0))
+    }
+
+    /// A handle for the semaphore of this name; see [`Locks::semaphore`](crate::Locks::semaphore).
+    ///
+    /// # Errors
+    /// As [`Locks::semaphore`](crate::Locks::semaphore).
+    pub fn semaphore<N>(&self, name: N, permits: u32) -> Result<Semaphore>
+    where
+        N: TryInto<LockName>,
+        N::Error: Into<Error>,
+    {
+        Ok(Semaphore::new(self.0.locks.semaphore(name, permits)?, &self.0))
+    }
+
+    /// Makes the permits of a semaphore that is in use so many; see [`Locks::resize`](crate::Locks::resize).
+    ///
+    /// # Errors
+    /// As [`Locks::resize`](crate::Locks::resize); [`ErrorKind::Invalid`] inside a tokio runtime.
+    pub fn resize(&self, name: &str, permits: u32) -> Result<bool> {
+        self.0.block_on(self.0.locks.resize(name, permits))
+    }
+
     /// A job of this name, which one of all who think that it is time runs; see [`Locks::once`](crate::Locks::once).
     pub fn once<N>(&self, name: N) -> Once
     where
@@ -213,6 +249,14 @@ impl Locks {
         self.0.block_on(self.0.locks.evict(name))
     }
 
+    /// Ends the hold of this owner, and no other's; see [`Locks::evict_owner`](crate::Locks::evict_owner).
+    ///
+    /// # Errors
+    /// As [`Locks::evict_owner`](crate::Locks::evict_owner); [`ErrorKind::Invalid`] inside a tokio runtime.
+    pub fn evict_owner(&self, name: &str, owner: &OwnerId) -> Result<Option<Holder>> {
+        self.0.block_on(self.0.locks.evict_owner(name, owner))
+    }
+
     /// Ends everything: waits no longer than `deadline` until what is held or on its way is released.
     ///
     /// # Errors
@@ -263,8 +307,7 @@ impl Mutex {
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock); [`ErrorKind::Invalid`] inside a tokio runtime.
     pub fn lock(&self) -> Result<LockGuard> {
-        let guard = self.inner.block_on(self.mutex.lock())?;
-        Ok(LockGuard { guard, inner: Arc::clone(&self.inner) })
+        LockGuard::taken(&self.inner, self.mutex.lock())
     }
 
     /// Takes the lock now or not at all.
@@ -272,8 +315,7 @@ impl Mutex {
     /// # Errors
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock); [`ErrorKind::Invalid`] inside a tokio runtime.
     pub fn try_lock(&self) -> Result<Option<LockGuard>> {
-        let guard = self.inner.block_on(self.mutex.try_lock())?;
-        Ok(guard.map(|guard| LockGuard { guard, inner: Arc::clone(&self.inner) }))
+        LockGuard::tried(&self.inner, self.mutex.try_lock())
     }
 
     /// Runs `section` with the lock held. Nothing can end a section that blocks: one that is long checks its
@@ -287,12 +329,7 @@ impl Mutex {
     /// A release whose reply is lost is repeated in the background: the section was covered to its end, and its result is
     /// returned.
     pub fn run<T>(&self, section: impl FnOnce(Lease) -> T) -> Result<T> {
-        let guard = self.lock()?;
-        let output = section(guard.lease());
-        match guard.unlock() {
-            Err(error) if error.kind() == ErrorKind::Lost => Err(error),
-            _ => Ok(output),
-        }
+        self.lock()?.section(section)
     }
 }
 
@@ -311,6 +348,26 @@ pub struct LockGuard {
 }
 
 impl LockGuard {
+    fn taken(inner: &Arc<Inner>, taking: impl Future<Output = Result<crate::LockGuard>>) -> Result<Self> {
+        Ok(Self { guard: inner.block_on(taking)?, inner: Arc::clone(inner) })
+    }
+
+    fn tried(
+        inner: &Arc<Inner>,
+        trying: impl Future<Output = Result<Option<crate::LockGuard>>>,
+    ) -> Result<Option<Self>> {
+        Ok(inner.block_on(trying)?.map(|guard| Self { guard, inner: Arc::clone(inner) }))
+    }
+
+    /// Runs a section, and releases the lock.
+    fn section<T>(self, section: impl FnOnce(Lease) -> T) -> Result<T> {
+        let output = section(self.lease());
+        match self.unlock() {
+            Err(error) if error.kind() == ErrorKind::Lost => Err(error),
+            _ => Ok(output),
+        }
+    }
+
     /// A view of the hold that other threads can have.
     pub fn lease(&self) -> Lease {
         self.guard.lease()

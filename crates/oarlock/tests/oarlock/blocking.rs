@@ -78,6 +78,30 @@ fn a_section_runs_with_the_lock() {
     assert_eq!(error.kind(), ErrorKind::Lost);
 }
 
+#[test]
+fn readers_share_and_permits_are_counted() {
+    let (_dir, url) = store();
+    let (one, other) = (blocking::connect(&url).unwrap(), blocking::connect(&url).unwrap());
+    let (here, there) = (one.rw_lock("x").unwrap(), other.rw_lock("x").unwrap());
+    let (reader, second) = (here.read().unwrap(), there.try_read().unwrap().unwrap());
+    assert!(here.try_write().unwrap().is_none());
+    let evicted = one.evict_owner("x", second.owner()).unwrap().unwrap();
+    assert_eq!(evicted.owner, *second.owner());
+    assert!(second.lost_within(BOUND).unwrap() && reader.is_held());
+    reader.unlock().unwrap();
+    assert!(here.run_write(|lease| lease.is_held()).unwrap());
+    assert_eq!(there.run_read(|_| 7).unwrap(), 7);
+
+    let semaphores = [one.semaphore("y", 2).unwrap(), other.semaphore("y", 2).unwrap()];
+    let guard = semaphores[0].acquire_many(2).unwrap();
+    assert!(semaphores[1].try_acquire().unwrap().is_none());
+    assert!(other.resize("y", 3).unwrap());
+    assert_eq!(semaphores[1].acquire().unwrap_err().kind(), ErrorKind::Invalid);
+    let third = other.semaphore("y", 3).unwrap().try_acquire_many(1).unwrap().unwrap();
+    assert_eq!((guard.slots(), third.slot()), (&[0, 1][..], Some(2)));
+    assert!(one.semaphore("y", 0).is_err());
+}
+
 fn skipped<T: std::fmt::Debug>(run: OnceRun<T>) -> Skipped {
     match run {
         OnceRun::Skipped(skipped) => skipped,
