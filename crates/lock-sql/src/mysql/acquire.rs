@@ -1,6 +1,6 @@
 //! How a lock is taken, at once or in line.
 
-use lock_core::{Claim, Error, ErrorKind, Grant, InLine, News, Renewal, Result, StoreToken};
+use lock_core::{Claim, Error, ErrorKind, Grant, InLine, Mode, News, Renewal, Result, StoreToken};
 use sqlx::mysql::MySqlRow;
 
 use super::line::Place;
@@ -9,7 +9,7 @@ use super::statements::{ENTERED, HANDED_OVER};
 use super::waiters::{TURNS, keep_watching};
 use super::{MySqlLock, arguments, changed, hex, inserted};
 use crate::keys::{duration, micros};
-use crate::server::{Again, Read};
+use crate::server::{Again, Answer, Read};
 
 /// What there is to see of a lock.
 struct Seen {
@@ -21,6 +21,8 @@ struct Seen {
     token: i64,
     /// Somebody else is in line.
     has_line: bool,
+    /// How it is held, if by others.
+    kind: Mode,
     at: InLine,
 }
 
@@ -114,6 +116,11 @@ impl MySqlLock {
                 continue;
             };
             let seen = self.seen(row, key, answer.sent).await?;
+            if !seen.is_ours && claim.mode.check_kind(seen.kind).is_err() {
+                self.leave(&claim.owner).await.map_err(Error::after_something_was_done)?;
+                self.line.forget(&claim.owner);
+                claim.mode.check_kind(seen.kind)?;
+            }
             // Who does not live any more by now, with this client, is told to enter anew.
             if seen.left_us.is_some() || served {
                 return Ok(seen);
@@ -137,7 +144,16 @@ impl MySqlLock {
 
     /// Hands a lock that nobody has to the first in line.
     pub(super) async fn serve(&self, key: &str) -> Result<()> {
-        self.run(&self.statements.serve, [("{key}", &hex(key))], HANDED_OVER.0, Again::Yes).await.map(drop)
+        let answer = self.run(&self.statements.serve, [("{key}", &hex(key))], HANDED_OVER.0, Again::Yes).await?;
+        self.serve_rest(key, &answer).await
+    }
+
+    /// After a hand-over, which serves only who wants the lock alone.
+    pub(super) async fn serve_rest(&self, key: &str, answer: &Answer<sqlx::MySql>) -> Result<()> {
+        match answer.rows.first().map_or(Ok(0), |row| row.read::<i64, _>("beside"))? {
+            0 => Ok(()),
+            _ => self.serve_beside(key).await,
+        }
     }
 
     /// Takes the lock, if it is free and nobody is in line.
@@ -162,6 +178,7 @@ impl MySqlLock {
                 return self.confirmed(claim, &seen).await;
             }
             if past_line || seen.left_us.is_some() || seen.has_line {
+                claim.mode.check_kind(seen.kind)?;
                 return Ok(None);
             }
             // The line that there may have been is none.
@@ -190,7 +207,7 @@ impl MySqlLock {
         Ok(Some(Grant::new(token, answer.sent + duration(lease))))
     }
 
-    async fn make(&self, key: &str) -> Result<()> {
+    pub(super) async fn make(&self, key: &str) -> Result<()> {
         self.server.run(&self.statements.make, arguments!(key), Again::Yes).await.map(drop)
     }
 
@@ -206,6 +223,10 @@ impl MySqlLock {
             is_ours: left_us.is_some() && row.read::<i64, _>("mine")? > 0,
             token: row.read("token")?,
             has_line: row.read::<i64, _>("in_line")? > 0,
+            kind: match row.read::<i64, _>("permits")? {
+                0 => Mode::Exclusive,
+                of => Mode::Permits { take: 1, of: of as u32 },
+            },
             at: InLine { sent, store_us: row.read("now_us")? },
         };
         let lease_us = row.read("lease_us")?;
@@ -222,7 +243,7 @@ impl MySqlLock {
     }
 
     /// What a caller is told: of several requests, one before the last may have done something.
-    fn told(&self, claim: &Claim, error: Error) -> Error {
+    pub(super) fn told(&self, claim: &Claim, error: Error) -> Error {
         let may_be = self.unsettled.contains(&claim.owner) || self.line.place(&claim.owner).is_some();
         let may_be = may_be || claim.value.is_some();
         if may_be { error.after_something_was_done() } else { error }

@@ -87,7 +87,7 @@ impl MySqlLock {
     }
 
     /// Rings it, as others would.
-    async fn ring(&self, client: i64, session: i64) -> Result<()> {
+    pub(super) async fn ring(&self, client: i64, session: i64) -> Result<()> {
         let values = [("{client}", &client.to_string()), ("{bell}", &session.to_string())];
         self.run(&self.statements.ring, values, 1, Again::No).await.map(drop)
     }

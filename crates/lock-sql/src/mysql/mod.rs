@@ -3,11 +3,13 @@
 mod acquire;
 mod arguments;
 mod bell;
+mod decide;
 mod doctor;
 mod error;
 mod factory;
 mod keep;
 mod line;
+mod modes;
 mod release;
 mod renew;
 mod statements;
@@ -24,7 +26,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, Kept, ListQuery, LockName, LockStatus,
-    LockValue, Page, Proclaimed, Renewal, Result, Scope, StoreToken, Unlocked, Waiters,
+    LockValue, Mode, Modes, OwnerId, Page, Proclaimed, Renewal, Result, Scope, StoreToken, Unlocked, Waiters,
 };
 use sqlx::mysql::MySqlConnectOptions;
 
@@ -102,6 +104,7 @@ impl DistributedLock for MySqlLock {
         capabilities.raises_tokens = true;
         capabilities.keeps = true;
         capabilities.values = true;
+        capabilities.modes = Modes::ALL;
         capabilities.min_lease = Duration::from_millis(10);
         capabilities.answers_within = self.server.timeout;
         capabilities
@@ -112,15 +115,21 @@ impl DistributedLock for MySqlLock {
     }
 
     async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
-        self.take(claim).await
+        if claim.mode == Mode::Exclusive { self.take(claim).await } else { self.take_beside(claim).await }
     }
 
     async fn lock(&self, claim: &Claim) -> Result<Grant> {
-        self.take_in_turn(claim).await
+        match claim.mode {
+            Mode::Exclusive => self.take_in_turn(claim).await,
+            _ => self.take_beside_in_turn(claim).await,
+        }
     }
 
     async fn unlock(&self, claim: &Claim) -> Result<Unlocked> {
-        self.give_back(claim).await
+        match claim.mode {
+            Mode::Exclusive => self.give_back(claim).await,
+            _ => self.give_back_beside(claim).await,
+        }
     }
 
     async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
@@ -149,6 +158,18 @@ impl DistributedLock for MySqlLock {
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
         self.end_hold(name).await
+    }
+
+    async fn evict_owner(&self, name: &LockName, owner: &OwnerId) -> Result<Option<Holder>> {
+        match self.holder_of(name).await? {
+            Some(holder) if holder.mode != Mode::Exclusive => self.end_some(name, Some(owner)).await,
+            Some(holder) if holder.owner == *owner => self.end_hold(name).await,
+            _ => Ok(None),
+        }
+    }
+
+    async fn resize(&self, name: &LockName, permits: u32) -> Result<bool> {
+        self.set_permits(name, permits).await
     }
 
     async fn raise_tokens(&self, name: &LockName, above: StoreToken) -> Result<()> {

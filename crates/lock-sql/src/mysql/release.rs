@@ -57,6 +57,11 @@ impl MySqlLock {
         let values = [("{key}", &hex(&key)), ("{owner}", &hex(owner.as_str()))];
         let answer = self.run(&self.statements.pass_on, values, HANDED_OVER.0, Again::No).await?;
         let has_it = changed(&answer, HANDED_OVER.1) > 0;
+        // Who held it is gone, or who waited before those who hold it together.
+        if let Err(error) = self.serve_rest(&key, &answer).await {
+            // Whoever waits looks by itself.
+            tracing::debug!(%error, "the lock could not be handed on yet");
+        }
         Ok(has_it.then(|| unlocked(inserted(&answer, HANDED_OVER.1))))
     }
 }

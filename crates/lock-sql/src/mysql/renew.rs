@@ -1,6 +1,6 @@
 //! How leases are prolonged, many at once.
 
-use lock_core::{Claim, Error, Renewal, Result};
+use lock_core::{Claim, Error, Mode, Renewal, Result};
 
 use super::statements::RENEWED_AT_ONCE;
 use super::{Argument, MySqlLock, arguments, changed};
@@ -9,7 +9,14 @@ use crate::server::{Again, Statement, of_one_lease, some_at_a_time};
 
 impl MySqlLock {
     pub(super) async fn renew_all(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
-        some_at_a_time(of_one_lease(claims, RENEWED_AT_ONCE), |some| self.renew_some(some)).await
+        let some = of_one_lease(claims, RENEWED_AT_ONCE).flat_map(|some| {
+            some.chunk_by(|one, next| (one.mode == Mode::Exclusive) == (next.mode == Mode::Exclusive))
+        });
+        some_at_a_time(some, async |some: &[Claim]| match some.first().map(|claim| claim.mode) {
+            Some(Mode::Exclusive) => self.renew_some(some).await,
+            _ => self.renew_beside(some).await,
+        })
+        .await
     }
 
     /// Prolongs leases of the same length. A batch that was prolonged as a whole is done; in another, each claim is

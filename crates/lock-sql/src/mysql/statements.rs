@@ -24,7 +24,7 @@ use crate::server::{Statement, Table};
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
 
 /// The version of the tables, in `meta`.
-pub(super) const VERSION: i64 = 4;
+pub(super) const VERSION: i64 = 5;
 
 /// How many leases one statement prolongs, with one parameter for each key and each owner.
 pub(super) const RENEWED_AT_ONCE: usize = 100;
@@ -35,7 +35,7 @@ pub(super) const DELETED_AT_ONCE: usize = 50;
 
 /// The tables that are swept: the index of their key, the key, their tokens, which stay as the floor for new rows, and what
 /// is of no use any more.
-const SWEPT: [(&str, &str, &str, &str, &str); 5] = [
+const SWEPT: [(&str, &str, &str, &str, &str); 6] = [
     ("lock", "PRIMARY", "name", "token", "expires_us < {now} - 86400000000"),
     // They keep their places for a minute, should their client only be cut off.
     (
@@ -46,6 +46,7 @@ const SWEPT: [(&str, &str, &str, &str, &str); 5] = [
         "(token > 0 AND at_us < {now} - 60000000
             OR NOT EXISTS (SELECT 1 FROM {t}_client AS c WHERE c.id = client AND c.seen_us > {now} - 60000000))",
     ),
+    ("holder", "PRIMARY", "owner", "0", "expires_us < {now} - 60000000"),
     ("client", "PRIMARY", "id", "0", "seen_us < {now} - 3600000000"),
     ("gone", "PRIMARY", "mark", "0", "at_us < {now} - 3600000000"),
     // Of who died: neither in line, nor the last who had the lock. Whoever tries to take it has just written its row.
@@ -77,6 +78,10 @@ pub(crate) const NOW: &str = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNE
 /// is gone.
 const WAITS: &str = "w.token = 0 AND EXISTS (SELECT 1 FROM {t}_client AS c WHERE c.id = w.client AND IF(c.rings,
     ABS(c.seen_us - {now}) < 15000000 AND IS_USED_LOCK(CONCAT('oarlock_', c.id)) IS NOT NULL, ABS(c.seen_us - {now}) < 3000000))";
+
+/// When the hold of the lock `l` ends, or the first of several.
+const UNTIL: &str = "IF(l.owner = 'shared#' OR LEFT(l.owner, 8) = 'permits#',
+    LEAST(l.expires_us, IFNULL((SELECT MIN(h.expires_us) FROM {t}_holder AS h WHERE h.name = l.name), 0)), l.expires_us)";
 
 /// The statements, with the names of the tables. Where one is a script, `{key}`, `{owner}` and such stand in it for what
 /// is put there.
@@ -146,6 +151,29 @@ pub(super) struct Statements {
     pub(super) list: Statement,
     /// Answers who waits for the locks from a key to a key.
     pub(super) waiters: Statement,
+    /// Answers who holds locks together, from a key to a key.
+    pub(super) holders: Statement,
+    /// Answers everything about a lock at one moment: its row, who holds it together, who is in line and lives, and how many
+    /// are in line. A mark, and the key four times.
+    pub(super) state: Statement,
+    /// The beginning of a script: writes what was decided, if the lock is what it was, and all in line who are granted it are.
+    pub(super) decide: Statement,
+    /// What follows in it: who does not hold it together with others any more.
+    pub(super) part_all: Statement,
+    /// Who does from now on.
+    pub(super) join: Statement,
+    /// Who was in line, and is to hear of its grant.
+    pub(super) granted_in_line: Statement,
+    /// Who was in line, and asks.
+    pub(super) out_of_line: Statement,
+    /// Who enters the line, or keeps its place there.
+    pub(super) enter_beside: Statement,
+    /// A script: takes the lock to read, if nobody may be in line.
+    pub(super) share: Statement,
+    /// A script: ends one of several holds, if nobody may be in line.
+    pub(super) part: Statement,
+    /// A script: prolongs the lease of one of several.
+    pub(super) renew_beside: Statement,
     /// The next grant's token is above this one. Token, key, token.
     pub(super) raise: Statement,
     /// Notes a sweep, if the last was so many microseconds ago.
@@ -177,14 +205,14 @@ const GRANT: &str = "UPDATE {t}_lock SET {line}
     WHERE name = ? AND (owner IS NULL OR owner = ? OR expires_us <= {now})
     AND NOT EXISTS (SELECT 1 FROM {t}_gone AS g WHERE g.mark = ?)";
 
-/// Hands a lock to the first in line who lives, marks its place as granted, and rings its client's bell. If there is nobody,
-/// the lock is free. Columns are set in the order in which they stand here, and those below see what was set above: so it
+/// Hands a lock to the first in line who lives, if that wants it alone, marks its place as granted, and rings its client's bell.
+/// Otherwise the lock is free, and it answers whether somebody may have it beside others. Columns are set in the order in which they stand here, and those below see what was set above: so it
 /// is where a statement changes one table, as one with a LIMIT does in any case.
 ///
-/// It is done after the first four statements. The last fails if there is no bell.
+/// It is done after the first five statements. The last fails if there is no bell.
 pub(super) const HAND_OVER: &str = "START TRANSACTION;
     UPDATE {t}_lock SET since_us = LAST_INSERT_ID(expires_us > {now}),
-        owner = (SELECT w.owner FROM {t}_waiter AS w WHERE w.name = {key} AND {waits} ORDER BY w.ticket LIMIT 1),
+        owner = (SELECT IF(w.mode = '', w.owner, NULL) FROM {t}_waiter AS w WHERE w.name = {key} AND {waits} ORDER BY w.ticket LIMIT 1),
         line_us = IF(owner IS NULL AND NOT EXISTS (SELECT 1 FROM {t}_waiter AS w WHERE w.name = {key} AND w.token = 0), 0, line_us),
         token = IF(owner IS NULL, token, GREATEST(token + 1, {now})),
         since_us = IF(owner IS NULL, since_us, {now}),
@@ -195,6 +223,8 @@ pub(super) const HAND_OVER: &str = "START TRANSACTION;
         at_us = (SELECT l.since_us FROM {t}_lock AS l WHERE l.name = {key})
         WHERE owner = (SELECT l.owner FROM {t}_lock AS l WHERE l.name = {key}) AND token = 0;
     COMMIT;
+    SELECT IFNULL(l.owner = 'shared#' OR LEFT(l.owner, 8) = 'permits#', EXISTS (
+        SELECT 1 FROM {t}_waiter AS w WHERE w.name = {key} AND w.token = 0 AND w.mode <> '')) AS beside FROM {t}_lock AS l WHERE l.name = {key};
     SELECT (SELECT c.rings FROM {t}_lock AS l JOIN {t}_waiter AS w ON w.owner = l.owner JOIN {t}_client AS c ON c.id = w.client
         WHERE l.name = {key} AND IS_USED_LOCK(CONCAT('oarlock_', c.id)) IS NOT NULL) INTO @oarlock;
     KILL QUERY @oarlock";
@@ -217,7 +247,7 @@ const KEEP: &str = "UPDATE {t}_lock SET owner = CONCAT('kept#', owner), lease_us
 pub(super) const KEPT: (usize, usize) = (2, 0);
 
 /// After so many statements of [`HAND_OVER`] it is done, and which of them tells of the lock.
-pub(super) const HANDED_OVER: (usize, usize) = (4, 1);
+pub(super) const HANDED_OVER: (usize, usize) = (5, 1);
 
 /// After so many statements of `enter` it is done.
 pub(super) const ENTERED: usize = 3;
@@ -227,14 +257,20 @@ pub(super) const ENTERED: usize = 3;
 pub(super) const SLEEPS: u64 = 1;
 
 /// The time until which somebody may be in line is never over while somebody is.
-const ALWAYS: &str = "9000000000000000000";
+pub(super) const ALWAYS: &str = "9000000000000000000";
 
 impl Statements {
     pub(super) fn new(table: &Table) -> Self {
         let fill = |text: &str| {
             Statement::from(
                 table
-                    .fill(&text.replace("{waits}", WAITS).replace("{holder}", HOLDER).replace("{before}", BEFORE))
+                    .fill(
+                        &text
+                            .replace("{until}", UNTIL)
+                            .replace("{waits}", WAITS)
+                            .replace("{holder}", HOLDER)
+                            .replace("{before}", BEFORE),
+                    )
                     .replace("{now}", NOW),
             )
         };
@@ -249,6 +285,7 @@ impl Statements {
             format!(
                 "SELECT IF(l.owner IS NULL OR l.expires_us <= {{now}}, NULL, l.expires_us - {{now}}) AS left_us, l.lease_us,
                     IFNULL(l.owner = {owner}, 0) AS mine, l.token, {{now}} AS now_us,
+                    IF(LEFT(l.owner, 8) = 'permits#' AND l.expires_us > {{now}}, CAST(SUBSTRING(l.owner, 9) AS SIGNED), 0) AS permits,
                     EXISTS (SELECT 1 FROM {{t}}_waiter AS w WHERE w.name = {key} AND w.owner <> {owner} AND {{waits}}) AS in_line,
                     EXISTS (SELECT 1 FROM {{t}}_gone AS g WHERE g.mark = {mark}) AS gone
                 FROM {{t}}_lock AS l WHERE l.name = {key}"
@@ -258,8 +295,9 @@ impl Statements {
             probe: fill(
                 "SELECT (SELECT value FROM {t}_meta WHERE name = 'version') AS version,
                     (SELECT COUNT(*) FROM (SELECT place FROM {t}_meta LIMIT 1) AS m),
-                    (SELECT COUNT(*) FROM (SELECT name, owner, token, lease_us, since_us, expires_us, line_us FROM {t}_lock LIMIT 1) AS l),
-                    (SELECT COUNT(*) FROM (SELECT owner, name, ticket, lease_us, client, token, at_us FROM {t}_waiter LIMIT 1) AS w),
+                    (SELECT COUNT(*) FROM (SELECT name, owner, token, lease_us, since_us, expires_us, line_us, rev FROM {t}_lock LIMIT 1) AS l),
+                    (SELECT COUNT(*) FROM (SELECT owner, name, ticket, lease_us, client, token, at_us, mode FROM {t}_waiter LIMIT 1) AS w),
+                    (SELECT COUNT(*) FROM (SELECT owner, name, token, slots, lease_us, since_us, expires_us FROM {t}_holder LIMIT 1) AS h),
                     (SELECT COUNT(*) FROM (SELECT id, seen_us, rings FROM {t}_client LIMIT 1) AS c),
                     (SELECT COUNT(*) FROM (SELECT owner, name, value, said_us, at_us FROM {t}_value LIMIT 1) AS v),
                     (SELECT COUNT(*) FROM (SELECT mark, at_us FROM {t}_gone LIMIT 1) AS g)",
@@ -284,7 +322,8 @@ impl Statements {
                 "INSERT INTO {{t}}_waiter (name, owner, ticket, lease_us, client)
                 SELECT {{key}}, {{owner}}, {{now}}, {{lease}}, '{{client}}' FROM {{t}}_meta AS m
                     WHERE m.name = 'version' AND NOT EXISTS (SELECT 1 FROM {{t}}_gone AS g WHERE g.mark = {{mark}})
-                    AND NOT EXISTS (SELECT 1 FROM {{t}}_lock AS l WHERE l.name = {{key}} AND l.owner = {{owner}} AND l.expires_us > {{now}})
+                    AND NOT EXISTS (SELECT 1 FROM {{t}}_lock AS l WHERE l.name = {{key}} AND l.expires_us > {{now}}
+                        AND (l.owner = {{owner}} OR LEFT(l.owner, 8) = 'permits#'))
                 ON DUPLICATE KEY UPDATE client = '{{client}}', lease_us = {{lease}}, token = 0, at_us = 0;
                 UPDATE {{t}}_lock SET line_us = {ALWAYS} WHERE name = {{key}} AND line_us < {ALWAYS};
                 {}",
@@ -315,7 +354,7 @@ impl Statements {
             seen: fill("INSERT INTO {t}_client VALUES (?, {now}, ?) ON DUPLICATE KEY UPDATE seen_us = {now}"),
             watched: fill(
                 "SELECT l.name, l.owner, l.lease_us, {now} AS now_us,
-                    IF(l.owner IS NULL OR l.expires_us <= {now}, NULL, l.expires_us - {now}) AS left_us
+                    IF(l.owner IS NULL OR {until} <= {now}, NULL, {until} - {now}) AS left_us
                 FROM {t}_lock AS l WHERE l.name IN ({keys})",
             ),
             in_line: fill("SELECT w.owner FROM {t}_waiter AS w WHERE w.owner IN ({owners}) AND w.token = 0"),
@@ -342,8 +381,79 @@ impl Statements {
                 ORDER BY n.name LIMIT ?",
             ),
             waiters: fill(
-                "SELECT w.name AS name, w.owner AS owner FROM {t}_waiter AS w WHERE w.name >= ? AND w.name <= ? AND {waits}
+                "SELECT w.name AS name, w.owner AS owner, w.mode AS mode FROM {t}_waiter AS w WHERE w.name >= ? AND w.name <= ? AND {waits}
                 ORDER BY w.name, w.ticket",
+            ),
+            holders: fill(
+                "SELECT h.name, h.owner, h.token, h.slots, {now} - h.since_us AS held_us, h.expires_us - {now} AS left_us
+                FROM {t}_holder AS h WHERE h.name >= ? AND h.name <= ? AND h.expires_us > {now} ORDER BY h.name, h.token",
+            ),
+            state: fill(
+                "SELECT 0 AS what, l.owner AS owner, l.token AS a, l.expires_us AS b, l.rev AS c, l.line_us AS d, {now} AS e, l.since_us AS f,
+                    IF(EXISTS (SELECT 1 FROM {t}_gone AS g WHERE g.mark = ?), 'gone', '') AS text FROM {t}_lock AS l WHERE l.name = ?
+                UNION ALL SELECT 1, h.owner, h.token, h.expires_us, h.lease_us, h.since_us, 0, 0, h.slots FROM {t}_holder AS h WHERE h.name = ?
+                UNION ALL SELECT 2, w.owner, w.ticket, w.lease_us, IFNULL(k.rings, 0), 0, 0, 0, CONCAT(w.mode, ' ', w.client)
+                    FROM {t}_waiter AS w LEFT JOIN {t}_client AS k ON k.id = w.client WHERE w.name = ? AND {waits}
+                UNION ALL SELECT 3, NULL, COUNT(*), 0, 0, 0, 0, 0, '' FROM {t}_waiter AS w WHERE w.name = ? AND w.token = 0
+                ORDER BY what, a",
+            ),
+            decide: fill(
+                "START TRANSACTION;
+                UPDATE {t}_lock SET owner = {owner}, token = {token}, since_us = {since}, lease_us = {lease}, expires_us = {expires},
+                    line_us = {line}, rev = rev + 1
+                    WHERE name = {key} AND rev = {rev} AND token = {seen_token} AND owner <=> {seen_owner} AND expires_us = {seen_expires}
+                    AND line_us = {seen_line} AND NOT EXISTS (SELECT 1 FROM {t}_gone AS g WHERE g.mark = {mark})
+                    AND (SELECT COUNT(*) FROM {t}_waiter AS w WHERE w.owner IN ({granted}) AND w.name = {key} AND w.token = 0) = {count};
+                SET @oarlock = ROW_COUNT()",
+            ),
+            part_all: fill("; DELETE FROM {t}_holder WHERE owner IN ({owners}) AND @oarlock = 1"),
+            join: fill(
+                "; INSERT INTO {t}_holder (owner, name, token, slots, lease_us, since_us, expires_us)
+                    SELECT {owner}, {key}, {token}, {slots}, {lease}, {since}, {expires} FROM {t}_meta AS m
+                    WHERE m.name = 'version' AND @oarlock = 1",
+            ),
+            granted_in_line: fill("; UPDATE {t}_waiter SET token = {token}, at_us = {at} WHERE owner = {owner} AND @oarlock = 1"),
+            out_of_line: fill("; DELETE FROM {t}_waiter WHERE owner = {owner} AND @oarlock = 1"),
+            enter_beside: fill(
+                "; INSERT INTO {t}_waiter (name, owner, ticket, lease_us, client, mode)
+                    SELECT {key}, {owner}, {now}, {lease}, '{client}', {mode} FROM {t}_meta AS m WHERE m.name = 'version' AND @oarlock = 1
+                    ON DUPLICATE KEY UPDATE client = '{client}', lease_us = {lease}, token = 0, at_us = 0",
+            ),
+            share: fill(
+                "START TRANSACTION;
+                UPDATE {t}_lock SET token = LAST_INSERT_ID(GREATEST(token + 1, {now})),
+                    since_us = IF(owner = 'shared#' AND expires_us > {now}, since_us, {now}),
+                    expires_us = GREATEST(IF(owner = 'shared#', expires_us, 0), {now} + {lease}), lease_us = expires_us - {now},
+                    owner = 'shared#', rev = rev + 1
+                    WHERE name = {key} AND line_us <= {now} AND (owner IS NULL OR owner = 'shared#' OR expires_us <= {now})
+                    AND NOT EXISTS (SELECT 1 FROM {t}_gone AS g WHERE g.mark = {mark})
+                    AND NOT EXISTS (SELECT 1 FROM {t}_holder AS h WHERE h.owner = {owner});
+                SET @oarlock = ROW_COUNT();
+                DELETE FROM {t}_holder WHERE name = {key} AND expires_us <= {now} AND @oarlock = 1;
+                INSERT INTO {t}_holder (owner, name, token, slots, lease_us, since_us, expires_us)
+                    SELECT {owner}, {key}, l.token, '', {lease}, {now}, {now} + {lease} FROM {t}_lock AS l
+                    WHERE l.name = {key} AND @oarlock = 1;
+                COMMIT",
+            ),
+            part: fill(
+                "START TRANSACTION;
+                UPDATE {t}_lock SET rev = rev + 1 WHERE name = {key} AND line_us <= {now} AND expires_us > {now}
+                    AND (owner = 'shared#' OR LEFT(owner, 8) = 'permits#');
+                SET @oarlock = ROW_COUNT();
+                DELETE FROM {t}_holder WHERE owner = {owner} AND expires_us > {now} AND @oarlock = 1;
+                UPDATE {t}_lock SET owner = IF(EXISTS (SELECT 1 FROM {t}_holder AS h WHERE h.name = {key} AND h.expires_us > {now}), owner, NULL),
+                    expires_us = IFNULL((SELECT MAX(h.expires_us) FROM {t}_holder AS h WHERE h.name = {key}), expires_us)
+                    WHERE name = {key} AND @oarlock = 1;
+                COMMIT",
+            ),
+            renew_beside: fill(
+                "START TRANSACTION;
+                UPDATE {t}_lock SET expires_us = GREATEST(expires_us, {now} + {lease}), lease_us = expires_us - {now}, rev = rev + 1
+                    WHERE name = {key} AND expires_us > {now} AND (owner = 'shared#' OR LEFT(owner, 8) = 'permits#')
+                    AND EXISTS (SELECT 1 FROM {t}_holder AS h WHERE h.owner = {owner} AND h.expires_us > {now});
+                SET @oarlock = ROW_COUNT();
+                UPDATE {t}_holder SET lease_us = {lease}, expires_us = {now} + {lease} WHERE owner = {owner} AND @oarlock = 1;
+                COMMIT",
             ),
             raise: fill("UPDATE {t}_lock SET token = ? WHERE name = ? AND token < ?"),
             sweep_is_due: fill("UPDATE {t}_meta SET value = {now} WHERE name = 'swept' AND ABS({now} - value) >= ?"),

@@ -3,24 +3,52 @@
 use std::collections::HashMap;
 
 use lock_core::{
-    Error, ErrorKind, Holder, ListQuery, LockName, LockStatus, LockValue, OwnerId, Page, Result, Unlocked,
+    Error, ErrorKind, Holder, ListQuery, LockName, LockStatus, LockValue, Mode, OwnerId, Page, Result, Slots, Unlocked,
+    Waiter,
 };
 use sqlx::mysql::MySqlRow;
 
+use super::decide::{mark, mode};
 use super::{MySqlLock, arguments};
 use crate::keys::holder;
 use crate::server::{Again, Read};
+
+/// One of several who hold a lock.
+struct Together {
+    holder: Holder,
+    slots: Slots,
+}
+
+impl Together {
+    fn of_kind(self, kind: Mode) -> Result<Holder> {
+        let mode = match kind {
+            Mode::Permits { of, .. } => Mode::Permits { take: self.slots.as_slice().len() as u32, of },
+            kind => kind,
+        };
+        Ok(self.holder.with_mode(mode, self.slots))
+    }
+}
 
 impl MySqlLock {
     pub(super) async fn status_of(&self, name: &LockName) -> Result<LockStatus> {
         let key = self.prefix.key(name);
         let waiters = self.waiters(&key, &key).await?.remove(&key).unwrap_or_default();
-        Ok(LockStatus::new(name.clone(), self.holder_of(name).await?, waiters))
+        match self.holder_in_row(&key).await? {
+            Some(holder) if mark(holder.owner.as_str()).is_some() => self.status_beside(name).await,
+            holder => Ok(LockStatus::new(name.clone(), holder, waiters)),
+        }
     }
 
     pub(super) async fn holder_of(&self, name: &LockName) -> Result<Option<Holder>> {
-        let key = self.prefix.key(name);
-        let answer = self.server.run(&self.statements.holder, arguments!(key.as_str()), Again::Yes).await?;
+        match self.holder_in_row(&self.prefix.key(name)).await? {
+            Some(holder) if mark(holder.owner.as_str()).is_some() => Ok(self.status_beside(name).await?.into_holder()),
+            holder => Ok(holder),
+        }
+    }
+
+    /// As the lock's row has it: perhaps a mark.
+    async fn holder_in_row(&self, key: &str) -> Result<Option<Holder>> {
+        let answer = self.server.run(&self.statements.holder, arguments!(key), Again::Yes).await?;
         answer.rows.first().map_or(Ok(None), |row| self.holder_in(row))
     }
 
@@ -33,8 +61,18 @@ impl MySqlLock {
         let answer = self.server.run(&self.statements.list, arguments, Again::Yes).await?;
         let (Some(first), Some(last)) = (answer.rows.first(), answer.rows.last()) else { return Ok(Page::default()) };
         let key = |row| self.text(row, "name").map(Option::unwrap_or_default);
-        let mut waiters = self.waiters(&key(first)?, &key(last)?).await?;
+        let (first, last) = (key(first)?, key(last)?);
+        let mut waiters = self.waiters(&first, &last).await?;
         let mut locks: Vec<_> = answer.rows.iter().map(|row| self.status(row, &mut waiters)).collect::<Result<_>>()?;
+        let is_marked = |lock: &LockStatus| lock.holder().is_some_and(|holder| mark(holder.owner.as_str()).is_some());
+        if locks.iter().any(is_marked) {
+            let mut together = self.together(&first, &last).await?;
+            for lock in locks.iter_mut().filter(|lock| is_marked(lock)) {
+                let kind = lock.holder().and_then(|holder| mark(holder.owner.as_str())).unwrap_or_default();
+                let held = together.remove(&self.prefix.key(&lock.name)).unwrap_or_default();
+                lock.holders = held.into_iter().map(|held| held.of_kind(kind)).collect::<Result<_>>()?;
+            }
+        }
         let next = query.cut(&mut locks, |lock| &lock.name);
         Ok(Page::new(locks, next))
     }
@@ -43,6 +81,12 @@ impl MySqlLock {
     pub(super) async fn end_hold(&self, name: &LockName) -> Result<Option<Holder>> {
         // By owner, so that whoever is named in the answer is the one who lost it, and not the next.
         while let Some(holder) = self.holder_of(name).await? {
+            if holder.mode != Mode::Exclusive {
+                match self.end_some(name, None).await? {
+                    None => continue,
+                    ended => return Ok(ended),
+                }
+            }
             let owner = if holder.kept { holder.owner.kept() } else { holder.owner.clone() };
             if self.release(name, &owner, false).await? == Some(Unlocked::Released) {
                 if holder.value.is_some() {
@@ -54,7 +98,7 @@ impl MySqlLock {
         Ok(None)
     }
 
-    fn status(&self, row: &MySqlRow, waiters: &mut HashMap<String, Vec<OwnerId>>) -> Result<LockStatus> {
+    fn status(&self, row: &MySqlRow, waiters: &mut HashMap<String, Vec<Waiter>>) -> Result<LockStatus> {
         let key = self.text(row, "name")?.ok_or_else(|| self.foreign())?;
         let name = self.prefix.name(&key).ok_or_else(|| self.foreign())?;
         Ok(LockStatus::new(name, self.holder_in(row)?, waiters.remove(&key).unwrap_or_default()))
@@ -68,14 +112,29 @@ impl MySqlLock {
     }
 
     /// Who waits for the locks from this key to that.
-    async fn waiters(&self, from: &str, to: &str) -> Result<HashMap<String, Vec<OwnerId>>> {
+    async fn waiters(&self, from: &str, to: &str) -> Result<HashMap<String, Vec<Waiter>>> {
         let answer = self.server.run(&self.statements.waiters, arguments!(from, to), Again::Yes).await?;
         let mut waiters: HashMap<_, Vec<_>> = HashMap::new();
         for row in &answer.rows {
             let (Some(key), Some(owner)) = (self.text(row, "name")?, self.text(row, "owner")?) else { continue };
-            waiters.entry(key).or_default().push(OwnerId::from_store(&owner));
+            let how = self.text(row, "mode")?.unwrap_or_default();
+            waiters.entry(key).or_default().push(Waiter::new(OwnerId::from_store(&owner), mode(&how)));
         }
         Ok(waiters)
+    }
+
+    /// Who holds the locks from this key to that together.
+    async fn together(&self, from: &str, to: &str) -> Result<HashMap<String, Vec<Together>>> {
+        let answer = self.server.run(&self.statements.holders, arguments!(from, to), Again::Yes).await?;
+        let mut together: HashMap<_, Vec<_>> = HashMap::new();
+        for row in &answer.rows {
+            let (Some(key), Some(owner)) = (self.text(row, "name")?, self.text(row, "owner")?) else { continue };
+            let holder = holder(&owner, row.read("held_us")?, row.read("left_us")?, row.read("token")?)?;
+            let slots = self.text(row, "slots")?.unwrap_or_default();
+            let slots = Slots::new(slots.split(',').filter_map(|slot| slot.parse().ok()));
+            together.entry(key).or_default().push(Together { holder, slots });
+        }
+        Ok(together)
     }
 
     fn text(&self, row: &MySqlRow, column: &str) -> Result<Option<String>> {

@@ -13,6 +13,7 @@ use lock_core::{Failures, InLine, News, OwnerId, Result, Watched};
 use tokio::time::Instant;
 
 use super::bell::{Bell, Rung};
+use super::decide::mark;
 use super::{MySqlLock, arguments, hex};
 use crate::keys::duration;
 use crate::server::{Again, Read};
@@ -113,7 +114,7 @@ impl MySqlLock {
         Ok(())
     }
 
-    /// Answers which of them nobody has.
+    /// Answers which of them nobody has, or not alone.
     async fn look_at(&self, some: &[Watched<String>]) -> Result<Vec<String>> {
         let in_line = self.in_line(some).await?;
         let keys: Vec<_> = some.iter().map(|one| hex(&one.key)).collect();
@@ -151,6 +152,10 @@ impl MySqlLock {
                         self.shorten(&one.key).await?;
                     }
                     self.waiters.look_after(duration(left));
+                    if holder.as_deref().is_some_and(is_mark) {
+                        // Who was first in line may have died.
+                        free.push(one.key.clone());
+                    }
                 }
             }
         }
@@ -165,6 +170,11 @@ impl MySqlLock {
         let answer = self.run(&self.statements.in_line, values, 1, Again::Yes).await?;
         answer.rows.iter().map(|row| row.read("owner")).collect()
     }
+}
+
+/// Do several hold the lock that has this owner?
+fn is_mark(owner: &[u8]) -> bool {
+    std::str::from_utf8(owner).is_ok_and(|owner| mark(owner).is_some())
 }
 
 /// What the bell tells next; never anything if there is none.

@@ -181,7 +181,7 @@ impl Store for MySqlStore {
             }
             // A token that no grant can be above.
             Fault::PutForeign(name) => {
-                self.change(&name, "INSERT INTO {t}_lock VALUES (?, NULL, ?, -1, -1, -1, 0)", i64::MAX).await;
+                self.change(&name, "INSERT INTO {t}_lock VALUES (?, NULL, ?, -1, -1, -1, 0, 0)", i64::MAX).await;
             }
             Fault::ReplaceStore => {
                 let theirs: &[&str] = if self.shedlock { &["shedlock"] } else { &[] };

@@ -1,0 +1,358 @@
+//! Who is to have a lock that several may hold at a time. Nothing here asks a server.
+
+use lock_core::{Mode, Slots};
+
+/// How an owner is called that stands for several.
+const SHARED: &str = "shared#";
+const PERMITS: &str = "permits#";
+
+/// A lock as it was read at one moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct State {
+    pub(super) owner: Option<String>,
+    pub(super) token: i64,
+    pub(super) since_us: i64,
+    pub(super) expires_us: i64,
+    pub(super) rev: i64,
+    pub(super) line_us: i64,
+    pub(super) now_us: i64,
+    /// The owner who asks has given up.
+    pub(super) gone: bool,
+    /// Those who hold it together, if several do; and of whom nothing else is to be believed.
+    pub(super) holders: Vec<Held>,
+    /// Those in line whose clients live, the first first.
+    pub(super) waiters: Vec<Waits>,
+    /// So many are in line, also of those who died.
+    pub(super) in_line: i64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) owner: String,
+    pub(super) token: i64,
+    pub(super) slots: Slots,
+    pub(super) since_us: i64,
+    pub(super) expires_us: i64,
+    pub(super) lease_us: i64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Waits {
+    pub(super) owner: String,
+    pub(super) mode: Mode,
+    pub(super) lease_us: i64,
+    pub(super) client: String,
+    /// The session that is its client's bell, or 0.
+    pub(super) rings: i64,
+}
+
+/// Who asks for what.
+#[derive(Clone, Debug)]
+pub(super) enum Asks<'a> {
+    /// This owner wants it, and enters the line if it cannot have it now.
+    Wants { who: Waits, enters: bool },
+    /// These let go.
+    Leave(&'a [String]),
+    /// There are so many permits from now on.
+    Resize(u32),
+}
+
+/// What is to be written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) owner: Option<String>,
+    pub(super) token: i64,
+    pub(super) since_us: i64,
+    pub(super) lease_us: i64,
+    pub(super) expires_us: i64,
+    /// So many are in line from then on.
+    pub(super) in_line: i64,
+    pub(super) removed: Vec<String>,
+    pub(super) added: Vec<Held>,
+    /// Those in line who have it now, with their tokens.
+    pub(super) granted: Vec<(Waits, i64)>,
+    /// Who enters the line, or stands there already.
+    pub(super) enters: Option<Waits>,
+}
+
+/// How a mode is written.
+pub(super) fn text(mode: Mode) -> String {
+    match mode {
+        Mode::Shared => "s".to_owned(),
+        Mode::Permits { take, of } => format!("p{take}/{of}"),
+        _ => String::new(),
+    }
+}
+
+pub(super) fn mode(text: &str) -> Mode {
+    let numbers = text.strip_prefix('p').and_then(|numbers| numbers.split_once('/'));
+    match numbers.and_then(|(take, of)| Some((take.parse().ok()?, of.parse().ok()?))) {
+        Some((take, of)) => Mode::Permits { take, of },
+        None if text == "s" => Mode::Shared,
+        None => Mode::Exclusive,
+    }
+}
+
+/// How several hold a lock, if that is what its owner says.
+pub(super) fn mark(owner: &str) -> Option<Mode> {
+    let of = owner.strip_prefix(PERMITS).and_then(|of| of.parse().ok());
+    of.map(|of| Mode::Permits { take: 1, of }).or((owner == SHARED).then_some(Mode::Shared))
+}
+
+fn marked(mode: Mode) -> String {
+    mode.permits().map_or_else(|| SHARED.to_owned(), |of| format!("{PERMITS}{of}"))
+}
+
+impl State {
+    /// How it is held: none, if nobody holds it.
+    pub(super) fn held_as(&self) -> Option<Mode> {
+        let owner = self.owner.as_deref().filter(|_| self.expires_us > self.now_us)?;
+        match mark(owner) {
+            None => Some(Mode::Exclusive),
+            Some(kind) => self.together().next().map(|_| kind),
+        }
+    }
+
+    /// Those whose leases run, if several hold it.
+    pub(super) fn together(&self) -> impl Iterator<Item = &Held> {
+        let owner = self.owner.as_deref().filter(|_| self.expires_us > self.now_us);
+        let marked = owner.is_some_and(|owner| mark(owner).is_some());
+        self.holders.iter().filter(move |held| marked && held.expires_us > self.now_us)
+    }
+
+    /// Of which kind it is for as long as somebody holds it or is in line.
+    pub(super) fn kind(&self) -> Option<Mode> {
+        self.held_as().or_else(|| self.waiters.first().map(|first| first.mode))
+    }
+
+    /// When somebody's lease ends, at the latest, unless it is renewed.
+    pub(super) fn left_us(&self) -> i64 {
+        let first = self.together().map(|held| held.expires_us).min().unwrap_or(self.expires_us);
+        (first.min(self.expires_us) - self.now_us).max(0)
+    }
+
+    /// What is to be done. None: nothing.
+    pub(super) fn decide(&self, asks: &Asks<'_>) -> Option<Change> {
+        let mut grants = Grants::of(self);
+        match asks {
+            Asks::Leave(owners) => grants.held.retain(|held| !owners.contains(&held.owner)),
+            Asks::Resize(permits) => {
+                if let Some(Mode::Permits { of, .. }) = &mut grants.kind {
+                    *of = *permits;
+                }
+            }
+            Asks::Wants { .. } => {}
+        }
+        if grants.held.is_empty() && grants.kind != Some(Mode::Exclusive) {
+            grants.kind = None;
+        }
+        let mut waiters = self.waiters.iter().peekable();
+        while let Some(first) = waiters.next_if(|first| grants.fits(first.mode)) {
+            grants.grant(first, true);
+        }
+        let mut enters = None;
+        if let Asks::Wants { who, enters: may_enter } = asks {
+            let is_in_line = self.waiters.iter().any(|other| other.owner == who.owner);
+            if is_in_line {
+                enters = waiters.any(|other| other.owner == who.owner).then(|| who.clone());
+            } else if waiters.peek().is_none() && grants.fits(who.mode) {
+                grants.grant(who, false);
+            } else if *may_enter {
+                enters = Some(who.clone());
+            }
+        }
+        grants.change(enters)
+    }
+}
+
+/// Who has the lock, and who is given it.
+struct Grants<'a> {
+    state: &'a State,
+    kind: Option<Mode>,
+    held: Vec<Held>,
+    token: i64,
+    added: Vec<Held>,
+    granted: Vec<(Waits, i64)>,
+    /// Who has it alone from now on.
+    alone: Option<&'a Waits>,
+}
+
+impl<'a> Grants<'a> {
+    fn of(state: &'a State) -> Self {
+        let held = state.together().cloned().collect();
+        let (added, granted) = (Vec::new(), Vec::new());
+        Self { state, kind: state.held_as(), held, token: state.token, added, granted, alone: None }
+    }
+
+    fn fits(&self, mode: Mode) -> bool {
+        match (self.kind, mode) {
+            (None, _) => true,
+            (Some(Mode::Shared), mode) => mode == Mode::Shared,
+            (Some(Mode::Permits { of, .. }), Mode::Permits { take, .. }) => {
+                let taken: usize = self.held.iter().map(|held| held.slots.as_slice().len()).sum();
+                taken + take as usize <= of as usize
+            }
+            _ => false,
+        }
+    }
+
+    fn grant(&mut self, to: &'a Waits, was_in_line: bool) {
+        let now = self.state.now_us;
+        self.token = now.max(self.token + 1);
+        if was_in_line {
+            self.granted.push((to.clone(), self.token));
+        }
+        let kind = self.kind.get_or_insert(to.mode);
+        if *kind == Mode::Exclusive {
+            self.alone = Some(to);
+            return;
+        }
+        let mode = match (to.mode, *kind) {
+            (Mode::Permits { take, .. }, Mode::Permits { of, .. }) => Mode::Permits { take, of },
+            (mode, _) => mode,
+        };
+        let taken = self.held.iter().flat_map(|held| held.slots.as_slice()).copied();
+        let held = Held {
+            owner: to.owner.clone(),
+            token: self.token,
+            slots: Slots::free(mode, taken),
+            since_us: now,
+            expires_us: now.saturating_add(to.lease_us),
+            lease_us: to.lease_us,
+        };
+        self.held.push(held.clone());
+        self.added.push(held);
+    }
+
+    fn change(self, enters: Option<Waits>) -> Option<Change> {
+        let (state, now) = (self.state, self.state.now_us);
+        let is_kept = |owner: &String| self.held.iter().any(|held| held.owner == *owner);
+        let removed = state.holders.iter().map(|held| held.owner.clone()).filter(|owner| !is_kept(owner)).collect();
+        let granted = self.granted.len() as i64;
+        let was_in_line = enters.as_ref().is_some_and(|who| state.waiters.iter().any(|other| other.owner == who.owner));
+        let mut change = Change {
+            owner: state.owner.clone(),
+            token: self.token,
+            since_us: state.since_us,
+            lease_us: (state.expires_us - now).max(0),
+            expires_us: state.expires_us,
+            in_line: state.in_line - granted + i64::from(enters.is_some() && !was_in_line),
+            removed,
+            added: self.added,
+            granted: self.granted,
+            enters,
+        };
+        if let Some(alone) = self.alone {
+            (change.owner, change.since_us) = (Some(alone.owner.clone()), now);
+            (change.lease_us, change.expires_us) = (alone.lease_us, now.saturating_add(alone.lease_us));
+        } else if let Some(kind) = self.kind.filter(|kind| *kind != Mode::Exclusive) {
+            let owner = Some(marked(kind));
+            change.since_us = if owner == state.owner { state.since_us } else { now };
+            change.owner = owner;
+            change.expires_us = self.held.iter().map(|held| held.expires_us).max().unwrap_or(now);
+            change.lease_us = change.expires_us - now;
+        } else if self.kind.is_none() {
+            change.owner = None;
+        }
+        let is_new = change.owner != state.owner
+            || change.token != state.token
+            || !change.removed.is_empty()
+            || change.enters.is_some();
+        is_new.then_some(change)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_000;
+
+    fn waits(owner: &str, how: &str) -> Waits {
+        Waits { owner: owner.to_owned(), mode: mode(how), lease_us: 100, client: "1".to_owned(), rings: 0 }
+    }
+
+    fn free() -> State {
+        State { now_us: NOW, ..State::default() }
+    }
+
+    /// What is there after this.
+    fn after(state: &State, asks: &Asks<'_>) -> State {
+        let Some(change) = state.decide(asks) else { return state.clone() };
+        let mut next = state.clone();
+        (next.owner, next.token, next.expires_us) = (change.owner, change.token, change.expires_us);
+        next.holders.retain(|held| !change.removed.contains(&held.owner));
+        next.holders.extend(change.added);
+        next.waiters.retain(|one| !change.granted.iter().any(|(granted, _)| granted.owner == one.owner));
+        next.waiters.extend(change.enters.filter(|who| !state.waiters.contains(who)));
+        assert_eq!(change.in_line, next.waiters.len() as i64);
+        next.in_line = change.in_line;
+        next
+    }
+
+    fn wants(state: &State, owner: &str, how: &str) -> State {
+        after(state, &Asks::Wants { who: waits(owner, how), enters: true })
+    }
+
+    fn leave(state: &State, owner: &str) -> State {
+        after(state, &Asks::Leave(&[owner.to_owned()]))
+    }
+
+    fn seen(state: &State) -> (Option<&str>, Vec<&str>, Vec<&str>) {
+        let holders = state.together().map(|held| held.owner.as_str()).collect();
+        (state.owner.as_deref(), holders, state.waiters.iter().map(|one| one.owner.as_str()).collect())
+    }
+
+    #[test]
+    fn readers_share_until_a_writer_waits() {
+        let state = wants(&wants(&wants(&wants(&free(), "a", "s"), "b", "s"), "w", ""), "c", "s");
+        assert_eq!(seen(&state), (Some("shared#"), vec!["a", "b"], vec!["w", "c"]));
+        assert!(state.decide(&Asks::Wants { who: waits("d", "s"), enters: false }).is_none());
+        let state = leave(&leave(&state, "a"), "b");
+        assert_eq!(seen(&state), (Some("w"), vec![], vec!["c"]));
+        assert_eq!((state.expires_us, state.held_as()), (NOW + 100, Some(Mode::Exclusive)));
+        // The writer is released by another statement.
+        let state = after(&State { owner: None, ..state }, &Asks::Leave(&[]));
+        assert_eq!(seen(&state), (Some("shared#"), vec!["c"], vec![]));
+        assert_eq!(leave(&state, "c").owner, None);
+    }
+
+    #[test]
+    fn permits_are_given_in_their_order() {
+        let state = wants(&wants(&wants(&free(), "a", "p1/3"), "all", "p3/3"), "b", "p1/3");
+        assert_eq!(seen(&state), (Some("permits#3"), vec!["a"], vec!["all", "b"]));
+        let state = leave(&state, "a");
+        assert_eq!(seen(&state), (Some("permits#3"), vec!["all"], vec!["b"]));
+        let state = after(&leave(&state, "all"), &Asks::Resize(1));
+        assert_eq!(seen(&state), (Some("permits#1"), vec!["b"], vec![]));
+        let state = wants(&after(&state, &Asks::Resize(2)), "c", "p1/2");
+        assert_eq!(state.holders.iter().map(|held| held.slots.as_slice()).collect::<Vec<_>>(), [[0], [1]]);
+        assert!(state.holders[0].token < state.holders[1].token);
+    }
+
+    #[test]
+    fn the_dead_make_room_and_keep_nobody() {
+        let mut state = wants(&wants(&free(), "dead", "p1/2"), "live", "p1/2");
+        state.holders[1].expires_us += 500;
+        state.expires_us += 500;
+        state.now_us += 200;
+        let state = wants(&state, "next", "p1/2");
+        assert_eq!(seen(&state).1, ["live", "next"]);
+        assert_eq!(state.holders[1].slots.as_slice(), [0]);
+        // Whoever took its place in the lock's row has all.
+        let other = State { owner: Some("alone".to_owned()), ..state.clone() };
+        assert_eq!((other.together().count(), other.held_as()), (0, Some(Mode::Exclusive)));
+        assert_eq!(State { now_us: NOW + 5_000, ..state }.held_as(), None);
+    }
+
+    #[test]
+    fn modes_are_written_and_read() {
+        for how in ["", "s", "p2/5"] {
+            assert_eq!(text(mode(how)), how);
+        }
+        assert_eq!(
+            (mark("permits#7").and_then(Mode::permits), mark("shared#"), mark("a@b:1#2")),
+            (Some(7), Some(Mode::Shared), None)
+        );
+    }
+}

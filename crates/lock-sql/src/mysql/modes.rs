@@ -1,0 +1,439 @@
+//! Locks that several hold at a time, as readers or with permits.
+//!
+//! Then the lock's owner is a mark, `shared#` or `permits#5`, until the end of the longest of their leases, and each has a row
+//! in `holder`: so whoever wants the lock alone finds it held. Without the mark these rows mean nothing.
+//!
+//! Who may have it is decided here (`decide.rs`) by what one statement read, and written by a script on condition that the
+//! lock's row is what it was; else it is read anew. Each such write, and each renewal, raises the row's `rev`. A write that
+//! grants somebody in line demands that its place is there, and locks it: see `statements.rs`. The first in line is served
+//! by whoever frees the lock, and if that one wants it beside others, in a second request.
+
+use lock_core::{
+    Claim, Error, ErrorKind, Grant, Holder, LockName, LockStatus, Mode, News, OwnerId, Renewal, Result, Slots,
+    StoreToken, Unlocked, Waiter,
+};
+use sqlx::mysql::MySqlRow;
+
+use super::decide::{Asks, Change, Held, State, Waits, mode, text};
+use super::line::Place;
+use super::release::mark;
+use super::waiters::{TURNS, keep_watching};
+use super::{MySqlLock, arguments, changed, hex, inserted};
+use crate::keys::{duration, holder, micros};
+use crate::server::{Again, Answer, Read};
+
+/// What came of one attempt.
+enum Beside {
+    Granted(Grant),
+    /// For how long at most, and its last token.
+    Busy(i64, i64),
+}
+
+impl MySqlLock {
+    pub(super) async fn take_beside(&self, claim: &Claim) -> Result<Option<Grant>> {
+        let key = self.prefix.key(&claim.name);
+        let taken = self.beside(claim, &key, None).await;
+        match taken.map_err(|error| self.told(claim, error))? {
+            Beside::Granted(grant) => Ok(Some(grant)),
+            Beside::Busy(..) => {
+                if self.unsettled.contains(&claim.owner) {
+                    // Nobody undoes what was denied, and its first copy may land yet.
+                    self.give_back_beside(claim).await.map_err(Error::after_something_was_done)?;
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    pub(super) async fn take_beside_in_turn(&self, claim: &Claim) -> Result<Grant> {
+        let key = self.prefix.key(&claim.name);
+        // Before the request, so that no news comes too early.
+        let mut waiting = self.waiters.register(claim, key.clone());
+        loop {
+            let client = self.known_as();
+            let taken = self.beside(claim, &key, client).await;
+            let (left_us, token) = match taken.map_err(|error| self.told(claim, error))? {
+                Beside::Granted(grant) => {
+                    self.line.note(&claim.owner, Place::Granted);
+                    return Ok(grant);
+                }
+                Beside::Busy(left_us, token) => (left_us, token),
+            };
+            self.waiters.ensure_task(TURNS.0, || {
+                self.be_known_as(0);
+                keep_watching(self.clone())
+            });
+            if client.is_some() {
+                waiting.entered(Some(duration(left_us)));
+            }
+            // A grant is looked up: the news does not say which permits.
+            if let News::Failed(error) = waiting.news_after(token as u64).await {
+                return Err(error);
+            }
+        }
+    }
+
+    async fn beside(&self, claim: &Claim, key: &str, client: Option<i64>) -> Result<Beside> {
+        self.sweep_if_due();
+        if client.is_none()
+            && claim.mode == Mode::Shared
+            && let Some(grant) = self.share(claim, key).await?
+        {
+            return Ok(Beside::Granted(grant));
+        }
+        let who = Waits {
+            owner: claim.owner.as_str().to_owned(),
+            mode: claim.mode,
+            lease_us: micros(claim.lease),
+            client: client.unwrap_or_default().to_string(),
+            rings: 0,
+        };
+        if client.is_some() {
+            self.line.note(&claim.owner, Place::Waits);
+        }
+        loop {
+            let (state, sent) = self.state(key, Some(&claim.owner)).await?;
+            if state.gone {
+                let message = "this owner has given up; each acquisition needs an owner of its own";
+                return Err(Error::new(ErrorKind::Refused, message));
+            }
+            if let Some(held) = state.together().find(|held| held.owner == who.owner) {
+                return self.found(claim, held).await.map(Beside::Granted);
+            }
+            let is_in_line = state.waiters.iter().any(|one| one.owner == who.owner);
+            if let Some(kind) = state.kind().filter(|_| !is_in_line) {
+                claim.mode.check_kind(kind)?;
+            }
+            let asks = Asks::Wants { who: who.clone(), enters: client.is_some() };
+            let change = state.decide(&asks);
+            if let Some(change) = &change {
+                let on_its_way = self.unsettled.send(&claim.owner);
+                let answer = on_its_way.answered(self.ask_to_write(key, &state, change, Some(&claim.owner)).await)?;
+                if !self.wrote(&answer, change).await {
+                    continue;
+                }
+            }
+            let granted = change.as_ref().and_then(|change| change.added.iter().find(|held| held.owner == who.owner));
+            return match granted {
+                Some(held) => {
+                    let valid_until = sent + duration(held.lease_us);
+                    Ok(Beside::Granted(
+                        Grant::new(StoreToken::new(held.token as u64)?, valid_until).with_slots(held.slots.clone()),
+                    ))
+                }
+                None => {
+                    let token = change.map_or(state.token, |change| change.token);
+                    Ok(Beside::Busy(state.left_us(), token))
+                }
+            };
+        }
+    }
+
+    /// Takes the lock to read in one request, if nobody may be in line.
+    async fn share(&self, claim: &Claim, key: &str) -> Result<Option<Grant>> {
+        let (lease_us, mark) = (micros(claim.lease), mark(&claim.owner));
+        let values = [
+            ("{key}", &hex(key)),
+            ("{owner}", &hex(claim.owner.as_str())),
+            ("{mark}", &hex(&mark)),
+            ("{lease}", &lease_us.to_string()),
+        ];
+        let on_its_way = self.unsettled.send(&claim.owner);
+        let answer = on_its_way.answered(self.run(&self.statements.share, values, 6, Again::Yes).await)?;
+        if changed(&answer, 1) == 0 {
+            return Ok(None);
+        }
+        Ok(Some(Grant::new(StoreToken::new(inserted(&answer, 1))?, answer.sent + duration(lease_us))))
+    }
+
+    /// The grant that was found to be ours: see `confirmed`.
+    async fn found(&self, claim: &Claim, held: &Held) -> Result<Grant> {
+        match self.renew_one_beside(claim).await {
+            Ok(Renewal::Held { valid_until }) => {
+                Ok(Grant::new(StoreToken::new(held.token as u64)?, valid_until).with_slots(held.slots.clone()))
+            }
+            Ok(_) => Err(Error::new(ErrorKind::Unknown, "its lease is over")),
+            Err(error) => Err(error.after_something_was_done()),
+        }
+    }
+
+    pub(super) async fn give_back_beside(&self, claim: &Claim) -> Result<Unlocked> {
+        let was_in_line = self.unsettled.contains(&claim.owner) || self.line.place(&claim.owner).is_some();
+        self.ask_no_more(&claim.owner).await?;
+        let key = self.prefix.key(&claim.name);
+        let unlocked = match was_in_line {
+            false => self.part(&claim.owner, &key).await?,
+            true => None,
+        };
+        let unlocked = match unlocked {
+            Some(unlocked) => unlocked,
+            None => self.end_beside(&key, &[claim.owner.as_str().to_owned()]).await?,
+        };
+        self.forget(&claim.owner);
+        Ok(unlocked)
+    }
+
+    /// Ends one of several holds in one request, if nobody may be in line.
+    async fn part(&self, owner: &OwnerId, key: &str) -> Result<Option<Unlocked>> {
+        let values = [("{key}", &hex(key)), ("{owner}", &hex(owner.as_str()))];
+        // Sent again, it would say that the lock was not held.
+        let answer = self.run(&self.statements.part, values, 6, Again::No).await?;
+        Ok((changed(&answer, 3) > 0).then_some(Unlocked::Released))
+    }
+
+    /// Ends these holds, and serves the line.
+    async fn end_beside(&self, key: &str, owners: &[String]) -> Result<Unlocked> {
+        loop {
+            let (state, _) = self.state(key, None).await?;
+            let held = state.together().any(|held| owners.contains(&held.owner));
+            if let Some(change) = state.decide(&Asks::Leave(owners))
+                && !self.write(key, &state, &change).await?
+            {
+                continue;
+            }
+            return Ok(if held { Unlocked::Released } else { Unlocked::NotHeld });
+        }
+    }
+
+    /// Hands a lock that is free, or that others hold together, to those in line who can have it.
+    pub(super) async fn serve_beside(&self, key: &str) -> Result<()> {
+        self.end_beside(key, &[]).await.map(drop)
+    }
+
+    pub(super) async fn renew_beside(&self, claims: &[Claim]) -> Result<Vec<Renewal>> {
+        let mut renewals = Vec::with_capacity(claims.len());
+        for claim in claims {
+            renewals.push(self.renew_one_beside(claim).await?);
+        }
+        Ok(renewals)
+    }
+
+    async fn renew_one_beside(&self, claim: &Claim) -> Result<Renewal> {
+        let lease_us = micros(claim.lease);
+        let values = [
+            ("{key}", &hex(&self.prefix.key(&claim.name))),
+            ("{owner}", &hex(claim.owner.as_str())),
+            ("{lease}", &lease_us.to_string()),
+        ];
+        let answer = self.run(&self.statements.renew_beside, values, 5, Again::Yes).await?;
+        let valid_until = answer.sent + duration(lease_us);
+        Ok(if changed(&answer, 1) > 0 { Renewal::Held { valid_until } } else { Renewal::NotHeld })
+    }
+
+    /// Ends the holds of all who have the lock together, and answers the first; or of this owner alone.
+    pub(super) async fn end_some(&self, name: &LockName, owner: Option<&OwnerId>) -> Result<Option<Holder>> {
+        let key = self.prefix.key(name);
+        loop {
+            let (state, _) = self.state(&key, None).await?;
+            let ended: Vec<_> =
+                state.together().filter(|held| owner.is_none_or(|owner| held.owner == owner.as_str())).collect();
+            let Some(first) = ended.first() else { return Ok(None) };
+            let kind = state.held_as().unwrap_or_default();
+            let first = held_as(first, kind, state.now_us)?;
+            let owners: Vec<_> = ended.iter().map(|held| held.owner.clone()).collect();
+            if let Some(change) = state.decide(&Asks::Leave(&owners))
+                && self.write(&key, &state, &change).await?
+            {
+                return Ok(Some(first));
+            }
+        }
+    }
+
+    pub(super) async fn set_permits(&self, name: &LockName, permits: u32) -> Result<bool> {
+        let key = self.prefix.key(name);
+        loop {
+            let (state, _) = self.state(&key, None).await?;
+            let Some(kind) = state.kind() else { return Ok(false) };
+            let Some(of) = kind.permits() else {
+                return Mode::Permits { take: 1, of: permits }.check_kind(kind).map(|()| false);
+            };
+            let most = state.waiters.iter().map(|waits| waits.mode.weight()).max().unwrap_or_default();
+            if most > permits {
+                let wrong =
+                    format!("somebody waits for {most} permits: let there be as many at least, and not {permits}");
+                return Err(Error::new(ErrorKind::Invalid, wrong));
+            }
+            if of == permits {
+                return Ok(true);
+            }
+            let change = state.decide(&Asks::Resize(permits));
+            if let Some(change) = change
+                && self.write(&key, &state, &change).await?
+            {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// The lock as it is, and when that was asked.
+    async fn state(&self, key: &str, asks: Option<&OwnerId>) -> Result<(State, lock_core::Instant)> {
+        let mark = asks.map(mark).unwrap_or_default();
+        loop {
+            let arguments = arguments!(mark.as_str(), key, key, key, key);
+            let answer = self.server.run(&self.statements.state, arguments, Again::Yes).await?;
+            if let Some(state) = read_state(&answer.rows)? {
+                return Ok((state, answer.sent));
+            }
+            self.make(key).await?;
+        }
+    }
+
+    /// Writes what was decided. No, if the lock is not what it was any more.
+    async fn write(&self, key: &str, seen: &State, change: &Change) -> Result<bool> {
+        let answer = self.ask_to_write(key, seen, change, None).await?;
+        Ok(self.wrote(&answer, change).await)
+    }
+
+    async fn ask_to_write(
+        &self,
+        key: &str,
+        seen: &State,
+        change: &Change,
+        asks: Option<&OwnerId>,
+    ) -> Result<Answer<sqlx::MySql>> {
+        let (template, key) = (&self.statements, hex(key));
+        let number = |number: i64| number.to_string();
+        let owner = |owner: &Option<String>| owner.as_deref().map_or_else(|| "NULL".to_owned(), hex);
+        let list = |owners: &mut dyn Iterator<Item = &str>| owners.map(hex).collect::<Vec<_>>().join(", ");
+        let granted = list(&mut change.granted.iter().map(|(waits, _)| waits.owner.as_str()));
+        let mut script = super::script(
+            &template.decide,
+            [
+                ("{owner}", &owner(&change.owner)),
+                ("{token}", &number(change.token)),
+                ("{since}", &number(change.since_us)),
+                ("{lease}", &number(change.lease_us)),
+                ("{expires}", &number(change.expires_us)),
+                ("{line}", &(if change.in_line > 0 { super::statements::ALWAYS.to_owned() } else { "0".to_owned() })),
+                ("{rev}", &number(seen.rev)),
+                ("{seen_owner}", &owner(&seen.owner)),
+                ("{seen_token}", &number(seen.token)),
+                ("{seen_expires}", &number(seen.expires_us)),
+                ("{seen_line}", &number(seen.line_us)),
+                ("{granted}", &(if granted.is_empty() { "x''".to_owned() } else { granted })),
+                ("{count}", &change.granted.len().to_string()),
+                ("{mark}", &hex(&asks.map(mark).unwrap_or_default())),
+            ],
+        );
+        let mut statements = 3;
+        let mut then = |text: String| {
+            script.push_str(&text);
+            statements += 1;
+        };
+        if !change.removed.is_empty() {
+            let removed = list(&mut change.removed.iter().map(String::as_str));
+            then(super::script(&template.part_all, [("{owners}", &removed)]));
+        }
+        for held in &change.added {
+            let slots: Vec<_> = held.slots.as_slice().iter().map(u32::to_string).collect();
+            then(super::script(
+                &template.join,
+                [
+                    ("{owner}", &hex(&held.owner)),
+                    ("{token}", &number(held.token)),
+                    ("{slots}", &hex(&slots.join(","))),
+                    ("{lease}", &number(held.lease_us)),
+                    ("{since}", &number(held.since_us)),
+                    ("{expires}", &number(held.expires_us)),
+                ],
+            ));
+        }
+        for (waits, token) in &change.granted {
+            let is_asking = asks.is_some_and(|asks| asks.as_str() == waits.owner);
+            let statement = if is_asking { &template.out_of_line } else { &template.granted_in_line };
+            let values =
+                [("{owner}", &hex(&waits.owner)), ("{token}", &number(*token)), ("{at}", &number(seen.now_us))];
+            then(super::script(statement, values));
+        }
+        if let Some(waits) = &change.enters {
+            let values = [
+                ("{owner}", &hex(&waits.owner)),
+                ("{lease}", &number(waits.lease_us)),
+                ("{client}", &waits.client),
+                ("{mode}", &hex(&text(waits.mode))),
+            ];
+            then(super::script(&template.enter_beside, values));
+        }
+        then("; COMMIT".to_owned());
+        let script = script.replace("{key}", &key);
+        self.server.run_script(&template.decide, script, statements, Again::No).await
+    }
+
+    /// Was it written? Then those in line who were granted are told.
+    async fn wrote(&self, answer: &Answer<sqlx::MySql>, change: &Change) -> bool {
+        if changed(answer, 1) == 0 {
+            return false;
+        }
+        let mut bells: Vec<_> = change.granted.iter().map(|(waits, _)| (waits.client.as_str(), waits.rings)).collect();
+        bells.sort_unstable();
+        bells.dedup();
+        for (client, bell) in bells.into_iter().filter(|(_, bell)| *bell != 0) {
+            if let Ok(client) = client.parse() {
+                // It fails if there is no bell, or it was rung just now.
+                let _ = self.ring(client, bell).await;
+            }
+        }
+        true
+    }
+
+    /// A lock with those who hold it together.
+    pub(super) async fn status_beside(&self, name: &LockName) -> Result<LockStatus> {
+        let (state, _) = self.state(&self.prefix.key(name), None).await?;
+        let kind = state.held_as().unwrap_or_default();
+        let holders = state.together().map(|held| held_as(held, kind, state.now_us)).collect::<Result<Vec<_>>>()?;
+        let waiters = state.waiters.iter().map(|one| Waiter::new(OwnerId::from_store(&one.owner), one.mode));
+        Ok(LockStatus::new(name.clone(), holders, waiters))
+    }
+}
+
+fn held_as(held: &Held, kind: Mode, now_us: i64) -> Result<Holder> {
+    let mode = match kind {
+        Mode::Permits { of, .. } => Mode::Permits { take: held.slots.as_slice().len() as u32, of },
+        kind => kind,
+    };
+    let holder = holder(&held.owner, now_us - held.since_us, held.expires_us - now_us, held.token)?;
+    Ok(holder.with_mode(mode, held.slots.clone()))
+}
+
+/// None: the lock has no row.
+fn read_state(rows: &[MySqlRow]) -> Result<Option<State>> {
+    let mut state = State::default();
+    let mut is_there = false;
+    for row in rows {
+        let text = |column| {
+            row.read::<Option<Vec<u8>>, _>(column)
+                .map(|text| text.map(|text| String::from_utf8_lossy(&text).into_owned()))
+        };
+        let owner = text("owner")?;
+        let number = |column| row.read::<i64, _>(column);
+        let rest = text("text")?.unwrap_or_default();
+        match number("what")? {
+            0 => {
+                is_there = true;
+                (state.owner, state.token, state.expires_us) = (owner, number("a")?, number("b")?);
+                (state.rev, state.line_us, state.now_us) = (number("c")?, number("d")?, number("e")?);
+                (state.gone, state.since_us) = (rest == "gone", number("f")?);
+            }
+            1 => state.holders.push(Held {
+                owner: owner.unwrap_or_default(),
+                token: number("a")?,
+                expires_us: number("b")?,
+                lease_us: number("c")?,
+                since_us: number("d")?,
+                slots: Slots::new(rest.split(',').filter_map(|slot| slot.parse().ok())),
+            }),
+            2 => {
+                let (how, client) = rest.split_once(' ').unwrap_or_default();
+                state.waiters.push(Waits {
+                    owner: owner.unwrap_or_default(),
+                    mode: mode(how),
+                    lease_us: number("b")?,
+                    client: client.to_owned(),
+                    rings: number("c")?,
+                });
+            }
+            _ => state.in_line = number("a")?,
+        }
+    }
+    Ok(is_there.then_some(state))
+}
