@@ -397,8 +397,7 @@ fn held_as(held: &Held, kind: Mode, now_us: i64) -> Result<Holder> {
 
 /// None: the lock has no row.
 fn read_state(rows: &[MySqlRow]) -> Result<Option<State>> {
-    let mut state = State::default();
-    let mut is_there = false;
+    let (mut state, mut waiters, mut is_there) = (State::default(), Vec::new(), false);
     for row in rows {
         let text = |column| {
             row.read::<Option<Vec<u8>>, _>(column)
@@ -424,16 +423,20 @@ fn read_state(rows: &[MySqlRow]) -> Result<Option<State>> {
             }),
             2 => {
                 let (how, client) = rest.split_once(' ').unwrap_or_default();
-                state.waiters.push(Waits {
+                let waits = Waits {
                     owner: owner.unwrap_or_default(),
                     mode: mode(how),
                     lease_us: number("b")?,
                     client: client.to_owned(),
                     rings: number("c")?,
-                });
+                };
+                waiters.push((number("a")?, waits));
             }
             _ => state.in_line = number("a")?,
         }
     }
+    waiters.sort_by_key(|(ticket, _)| *ticket);
+    state.waiters = waiters.into_iter().map(|(_, waits)| waits).collect();
+    state.holders.sort_by_key(|held| held.token);
     Ok(is_there.then_some(state))
 }

@@ -154,7 +154,7 @@ pub(super) struct Statements {
     /// Answers who holds locks together, from a key to a key.
     pub(super) holders: Statement,
     /// Answers everything about a lock at one moment: its row, who holds it together, who is in line and lives, and how many
-    /// are in line. A mark, and the key four times.
+    /// are in line. In no order, which would take a table of its own. A mark, and the key four times.
     pub(super) state: Statement,
     /// The beginning of a script: writes what was decided, if the lock is what it was, and all in line who are granted it are.
     pub(super) decide: Statement,
@@ -394,8 +394,7 @@ impl Statements {
                 UNION ALL SELECT 1, h.owner, h.token, h.expires_us, h.lease_us, h.since_us, 0, 0, h.slots FROM {t}_holder AS h WHERE h.name = ?
                 UNION ALL SELECT 2, w.owner, w.ticket, w.lease_us, IFNULL(k.rings, 0), 0, 0, 0, CONCAT(w.mode, ' ', w.client)
                     FROM {t}_waiter AS w LEFT JOIN {t}_client AS k ON k.id = w.client WHERE w.name = ? AND {waits}
-                UNION ALL SELECT 3, NULL, COUNT(*), 0, 0, 0, 0, 0, '' FROM {t}_waiter AS w WHERE w.name = ? AND w.token = 0
-                ORDER BY what, a",
+                UNION ALL SELECT 3, NULL, COUNT(*), 0, 0, 0, 0, 0, '' FROM {t}_waiter AS w WHERE w.name = ? AND w.token = 0",
             ),
             decide: fill(
                 "START TRANSACTION;
