@@ -54,7 +54,10 @@ impl MySqlLock {
             let taken = self.beside(claim, &key, client).await;
             let (left_us, token) = match taken.map_err(|error| self.told(claim, error))? {
                 Beside::Granted(grant) => {
-                    self.line.note(&claim.owner, Place::Granted);
+                    if self.line.place(&claim.owner).is_some() {
+                        // Others may stand behind it.
+                        self.line.note(&claim.owner, Place::Granted);
+                    }
                     return Ok(grant);
                 }
                 Beside::Busy(left_us, token) => (left_us, token),
@@ -75,8 +78,8 @@ impl MySqlLock {
 
     async fn beside(&self, claim: &Claim, key: &str, client: Option<i64>) -> Result<Beside> {
         self.sweep_if_due();
-        if client.is_none()
-            && claim.mode == Mode::Shared
+        if claim.mode == Mode::Shared
+            && self.line.place(&claim.owner).is_none()
             && let Some(grant) = self.share(claim, key).await?
         {
             return Ok(Beside::Granted(grant));
@@ -88,9 +91,6 @@ impl MySqlLock {
             client: client.unwrap_or_default().to_string(),
             rings: 0,
         };
-        if client.is_some() {
-            self.line.note(&claim.owner, Place::Waits);
-        }
         loop {
             let (state, sent) = self.state(key, Some(&claim.owner)).await?;
             if state.gone {
@@ -107,6 +107,9 @@ impl MySqlLock {
             let asks = Asks::Wants { who: who.clone(), enters: client.is_some() };
             let change = state.decide(&asks);
             if let Some(change) = &change {
+                if change.enters.is_some() {
+                    self.line.note(&claim.owner, Place::Waits);
+                }
                 let on_its_way = self.unsettled.send(&claim.owner);
                 let answer = on_its_way.answered(self.ask_to_write(key, &state, change, Some(&claim.owner)).await)?;
                 if !self.wrote(&answer, change).await {
