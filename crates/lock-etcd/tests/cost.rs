@@ -247,3 +247,33 @@ async fn a_new_watch_counts_no_keys() {
     while client.try_lock(&claim).await.is_err() {}
     assert_eq!(cluster.requests(&["Range"]), before);
 }
+
+/// Whoever waits for permits has to know the whole line: those of one client ask for it together.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_who_wait_for_permits_ask_for_the_line_together() {
+    const WAITERS: u64 = 64;
+    let cluster = EtcdCluster::start(1);
+    let locks = Locks::builder(client(&cluster).await).lease(LONG).build().unwrap();
+    let semaphore = locks.semaphore("x", 5).unwrap();
+    semaphore.acquire().await.unwrap().unlock().await.unwrap();
+    let held = semaphore.acquire_many(5).await.unwrap();
+    let before = cluster.requests(&["Txn"]);
+    let mut waiting = JoinSet::new();
+    for _ in 0..WAITERS {
+        let semaphore = semaphore.clone();
+        waiting.spawn(async move { semaphore.acquire().await.unwrap().unlock().await.unwrap() });
+    }
+    let in_line = async {
+        while locks.inspect("x").await.unwrap().waiters.len() < WAITERS as usize {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(BOUND, in_line).await.expect("all are in line");
+    let joined = cluster.requests(&["Txn"]) - before;
+    held.unlock().await.unwrap();
+    tokio::time::timeout(BOUND, waiting.join_all()).await.expect("all had one");
+    let asked = cluster.requests(&["Txn"]) - before;
+    // Each puts its place, takes its permit and gives it back. Of those who take theirs at the same time one may be refused,
+    // and what happens in the line is looked at once for all.
+    assert!(joined <= 4 * WAITERS && asked <= 12 * WAITERS, "{joined} requests to join, {asked} in all");
+}
