@@ -72,7 +72,7 @@ async fn in_line(locks: &Locks, holders: usize, waiters: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn readers_and_writers_of_curator_and_ours_stand_in_one_line() {
+async fn curators_readers_and_writers_and_ours_stand_in_one_line() {
     let servers = ZookeeperServers::start();
     // One of ours is of the other kind: that makes no difference among ours.
     let (locks, plain) = (locks(&servers, true).await, locks(&servers, false).await);
