@@ -167,30 +167,24 @@ impl Shared {
                     // Its key ends soon, if it has not yet.
                     Turn::First if session.is_lost() => turn = Turn::Gone,
                     Turn::First => {
-                        if !session.is_fresh(HALF, self.connection.clock.now()) {
-                            self.renew_session(&session, &[]).await.map_err(in_doubt)?;
-                        }
+                        self.refresh(&session).await?;
                         if let Some(grant) = granted(&mut place, &ask, claim, &session, base, &own, sent)? {
                             return Ok(grant);
                         }
                         turn = self.turn(&spot, &own, &session).await?;
                     }
                     Turn::Gone if session.is_lost() => {
-                        drop(place);
-                        self.release(&spot.id).await.map_err(in_doubt)?;
+                        self.let_go(place).await?;
                         break;
                     }
                     Turn::Gone => {
-                        // If it is there without its lease, nobody else would delete it.
-                        let removed = transact(&self.connection, Again::Yes, remove(&own)).await;
-                        removed.map_err(|failure| in_doubt(failure.into()))?;
+                        self.delete_own(&own).await?;
                         self.leave_nothing(place).await?;
                         break;
                     }
                     Turn::Stray(key) => {
-                        drop(place);
                         // A refusal leaves nothing behind.
-                        self.release(&spot.id).await.map_err(in_doubt)?;
+                        self.let_go(place).await?;
                         return Err(stray(&key));
                     }
                     Turn::Behind(ahead) => {
@@ -256,11 +250,29 @@ impl Shared {
     /// Whoever was not granted leaves nothing behind, and nothing on its way.
     pub(crate) async fn leave_nothing(&self, place: Place) -> Result<()> {
         if place.is_unsure() {
-            let spot = Arc::clone(&place.spot);
-            drop(place);
-            self.release(&spot.id).await.map_err(in_doubt)?;
-        } else {
-            place.give_up();
+            return self.let_go(place).await;
+        }
+        place.give_up();
+        Ok(())
+    }
+
+    /// The same of whose key may be in the line.
+    pub(crate) async fn let_go(&self, place: Place) -> Result<()> {
+        let spot = Arc::clone(&place.spot);
+        drop(place);
+        self.release(&spot.id).await.map(drop).map_err(in_doubt)
+    }
+
+    /// Deletes the own key, which is gone: if it is there without its lease, nobody else would.
+    pub(crate) async fn delete_own(&self, own: &Entry) -> Result<()> {
+        let removed = transact(&self.connection, Again::Yes, remove(own)).await;
+        removed.map(drop).map_err(|failure| in_doubt(failure.into()))
+    }
+
+    /// A waiter that is granted has at least half of its lease before it.
+    pub(crate) async fn refresh(&self, session: &Arc<Session>) -> Result<()> {
+        if !session.is_fresh(HALF, self.connection.clock.now()) {
+            self.renew_session(session, &[]).await.map_err(in_doubt)?;
         }
         Ok(())
     }
@@ -346,8 +358,8 @@ impl Turn {
     }
 }
 
-/// A waiter that is granted has at least half of its lease before it.
-pub(crate) const HALF: u32 = 2;
+/// So much of its lease a waiter that is granted has before it.
+const HALF: u32 = 2;
 
 /// `None`: its end was heard of meanwhile.
 fn granted(

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use lock_core::{Claim, Grant, Instant, Result, Slots, StoreToken};
 
 use crate::Shared;
-use crate::acquire::HALF;
+use crate::changes::Observer;
 use crate::connection::Again;
+use crate::crowd::Crowd;
 use crate::error::{in_doubt, nonsense, stray};
 use crate::permits::{Taken, Turn, View, take};
 use crate::place::{Ask, Place};
-use crate::requests::{Joined, Joining, found, joined, remove, revision, taken};
+use crate::requests::{Joined, Joining, found, joined, revision, taken};
 use crate::session::{Session, transact};
 use crate::waiters::Entry;
 
@@ -97,20 +98,17 @@ impl Shared {
             let ask = self.ledger.ask(&spot.line);
             match view.turn(&spot, own) {
                 _ if session.is_lost() => {
-                    drop(place);
-                    self.release(&spot.id).await.map_err(in_doubt)?;
+                    self.let_go(place).await?;
                     return Ok(Stood::Gone);
                 }
                 Turn::Gone => {
-                    // If it is there without its lease, nobody else would delete it.
                     self.delete_own(own).await?;
                     self.leave_nothing(place).await?;
                     return Ok(Stood::Gone);
                 }
                 Turn::Stray(key) => {
-                    drop(place);
                     // A refusal leaves nothing behind.
-                    self.release(&spot.id).await.map_err(in_doubt)?;
+                    self.let_go(place).await?;
                     return Err(stray(&key));
                 }
                 Turn::Has(Taken { slots, token, .. }) => {
@@ -132,7 +130,7 @@ impl Shared {
                         // There are fewer than there were, and those who have them were asked for none back.
                         match self.wait_in_line(&mut place, &mut watching, waits).await? {
                             Some(seen) => view = seen,
-                            None => return self.leave_busy(place).await,
+                            None => return self.let_go(place).await.map(|()| Stood::Busy),
                         }
                         continue;
                     };
@@ -154,7 +152,7 @@ impl Shared {
                 }
                 Turn::Wait => match self.wait_in_line(&mut place, &mut watching, waits).await? {
                     Some(seen) => view = seen,
-                    None => return self.leave_busy(place).await,
+                    None => return self.let_go(place).await.map(|()| Stood::Busy),
                 },
             }
         }
@@ -164,7 +162,7 @@ impl Shared {
     async fn wait_in_line(
         self: &Arc<Self>,
         place: &mut Place,
-        watching: &mut Option<(Arc<crate::crowd::Crowd>, crate::changes::Observer)>,
+        watching: &mut Option<(Arc<Crowd>, Observer)>,
         waits: bool,
     ) -> Result<Option<Arc<View>>> {
         if !waits {
@@ -175,27 +173,6 @@ impl Shared {
             watching.get_or_insert_with(|| (self.crowds.of(&spot.line), self.changes.observe(spot.line.clone())));
         place.news_of_line(observer).await?;
         crowd.look(self, &spot, observer).await.map(Some)
-    }
-
-    /// Whoever does not wait leaves the line.
-    async fn leave_busy(&self, place: Place) -> Result<Stood> {
-        let spot = Arc::clone(&place.spot);
-        drop(place);
-        self.release(&spot.id).await.map_err(in_doubt)?;
-        Ok(Stood::Busy)
-    }
-
-    /// A holder has at least half of its lease before it.
-    async fn refresh(&self, session: &Arc<Session>) -> Result<()> {
-        if !session.is_fresh(HALF, self.connection.clock.now()) {
-            self.renew_session(session, &[]).await.map_err(in_doubt)?;
-        }
-        Ok(())
-    }
-
-    async fn delete_own(&self, own: &Entry) -> Result<()> {
-        let removed = transact(&self.connection, Again::Yes, remove(own)).await;
-        removed.map(drop).map_err(|failure| in_doubt(failure.into()))
     }
 }
 

@@ -20,7 +20,7 @@ use crate::Shared;
 use crate::connection::Again;
 use crate::error::nonsense;
 use crate::keys::{end_of, stands_as};
-use crate::requests::{Spot, found, get_key, is_there, line, revision, text, unchanged};
+use crate::requests::{Spot, found, get_key, is_there, line, nothing_between, revision, text, unchanged};
 use crate::session::{Session, transact};
 use crate::standing::Standing;
 use crate::tokens::{Base, Tokens};
@@ -83,9 +83,8 @@ impl Permits {
 
     fn text(&self) -> String {
         let lines = self.taken.iter().map(|taken| {
-            let slots: Vec<_> = taken.slots.as_slice().iter().map(u32::to_string).collect();
             let token = taken.token.map_or(0, StoreToken::get);
-            format!("\n{} {token} {}", slots.join(","), taken.owner)
+            format!("\n{} {token} {}", taken.slots, taken.owner)
         });
         std::iter::once(self.of.to_string()).chain(lines).collect()
     }
@@ -217,8 +216,7 @@ pub(crate) fn take(
 /// line.
 pub(crate) fn end(spot: &Spot, key: &str, put: i64) -> Txn {
     let after = [key.as_bytes(), &[0]].concat();
-    let nothing = |from: &[u8], to: Vec<u8>| Compare::create_revision(from, CompareOp::Equal, 0).with_range(to);
-    let alone = [nothing(spot.line.as_bytes(), key.into()), nothing(&after, end_of(&spot.line))];
+    let alone = [nothing_between(spot.line.as_str(), key), nothing_between(after, end_of(&spot.line))];
     let forget = spot.permits.iter().map(|permits| TxnOp::delete(permits.as_str(), None));
     let last = TxnOp::txn(Txn::new().when(alone).and_then(forget.collect::<Vec<_>>()));
     unchanged(key, put).and_then([TxnOp::delete(key, None), last])
@@ -263,9 +261,7 @@ impl Shared {
             let waits = |key: &&KeyValue| !holders.iter().any(|holder| Standing::is_of(&prefix, key, &holder.owner));
             let most = view_now.line.iter().filter(waits).map(|key| weight(&prefix, key)).max().unwrap_or_default();
             if most > permits {
-                let wrong =
-                    format!("somebody waits for {most} permits: let there be as many at least, and not {permits}");
-                return Err(Error::new(ErrorKind::Invalid, wrong));
+                return Err(Mode::too_few(permits, most));
             }
             if known.of == permits {
                 return Ok(true);

@@ -186,15 +186,19 @@ fn inner(answer: &TxnResponse) -> Result<TxnResponse> {
     }
 }
 
+/// There is no key from this on and before that.
+pub(crate) fn nothing_between(from: impl Into<Vec<u8>>, to: impl Into<Vec<u8>>) -> Compare {
+    Compare::create_revision(from, CompareOp::Equal, 0).with_range(to)
+}
+
 /// No key begins with this.
 fn empty(prefix: &str) -> Compare {
-    Compare::create_revision(prefix, CompareOp::Equal, 0).with_range(end_of(prefix))
+    nothing_between(prefix, end_of(prefix))
 }
 
 /// All keys of this line begin with this.
 fn nobody_but(line: &str, some: &str) -> [Compare; 2] {
-    let nothing = |from: Vec<u8>, to| Compare::create_revision(from, CompareOp::Equal, 0).with_range(to);
-    [nothing(line.into(), some.into()), nothing(end_of(some), end_of(line))]
+    [nothing_between(line, some), nothing_between(end_of(some), end_of(line))]
 }
 
 /// This key was put for this claim, and not kept since. Where the owner is in its name, the value may be any.

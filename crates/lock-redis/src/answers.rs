@@ -65,7 +65,8 @@ impl Acquired {
             _ => {}
         }
         let token = StoreToken::new(read(next()?)?)?;
-        let slots = if mode == Mode::Exclusive { Slots::default() } else { slots(&read::<String>(next()?)?) };
+        let slots =
+            if mode == Mode::Exclusive { Slots::default() } else { Slots::from_store(&read::<String>(next()?)?) };
         let left = parts.next().map(|left| read::<i64>(left).map(milliseconds)).transpose()?;
         Ok(Self::Granted { token, left, slots })
     }
@@ -105,24 +106,15 @@ pub(crate) fn mode_of(lock: &str) -> Mode {
     }
 }
 
-/// Slots with commas between, or "-" for none.
-fn slots(text: &str) -> Slots {
-    Slots::new(text.split(',').filter_map(|slot| slot.parse().ok()))
-}
-
 /// One of several who hold a lock of this kind: its remaining time and "token since slots", at the server's time `now`.
 pub(crate) fn one_of_several(kind: Mode, owner: &str, remaining_ms: i64, hold: &str, now: u64) -> Result<Holder> {
     let mut parts = hold.split(' ');
     let mut number = || parts.next().and_then(|number| number.parse().ok()).unwrap_or_default();
     let (token, since): (u64, u64) = (number(), number());
-    let slots = slots(parts.next().unwrap_or_default());
-    let mode = match kind {
-        Mode::Permits { of, .. } => Mode::Permits { take: slots.as_slice().len() as u32, of },
-        other => other,
-    };
+    let slots = Slots::from_store(parts.next().unwrap_or_default());
     let held_for = Duration::from_micros(now.saturating_sub(since));
     let owner = OwnerId::from_store(owner);
-    Ok(Holder::new(owner, StoreToken::new(token)?, held_for, milliseconds(remaining_ms)).with_mode(mode, slots))
+    Ok(Holder::new(owner, StoreToken::new(token)?, held_for, milliseconds(remaining_ms)).with_mode(kind, slots))
 }
 
 /// Who has a place in line, "client lease owner", or "client mode:lease owner" for who does not want it alone.

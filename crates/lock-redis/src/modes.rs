@@ -1,6 +1,6 @@
 //! Locks that several hold at a time, as readers or with permits. How they are stored, modes.lua says.
 
-use lock_core::{Claim, Error, ErrorKind, Holder, Instant, LockName, Mode, OwnerId, Result, Unlocked};
+use lock_core::{Claim, Holder, Instant, LockName, Mode, OwnerId, Result, Unlocked};
 use redis::Value;
 
 use crate::RedisLock;
@@ -102,9 +102,7 @@ impl RedisLock {
             }
             _ => {
                 let most: u32 = read(next()?)?;
-                let wrong =
-                    format!("somebody waits for {most} permits: let there be as many at least, and not {permits}");
-                return Err(Error::new(ErrorKind::Invalid, wrong));
+                return Err(Mode::too_few(permits, most));
             }
         }
         answer.link.confirm(self.client.own_key(keys.slot)).await?;

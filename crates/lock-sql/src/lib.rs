@@ -33,6 +33,8 @@
 
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod keys;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+mod modes;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]

@@ -71,6 +71,13 @@ impl Mode {
         Err(Error::new(ErrorKind::Invalid, wrong))
     }
 
+    /// Why a semaphore cannot have so few permits: somebody waits for so many.
+    pub fn too_few(permits: u32, waited_for: u32) -> Error {
+        let wrong =
+            format!("somebody waits for {waited_for} permits: let there be as many at least, and not {permits}");
+        Error::new(ErrorKind::Invalid, wrong)
+    }
+
     /// # Errors
     /// [`ErrorKind::Invalid`] for a semaphore without permits, with too many, or of which more are wanted than there are.
     pub(crate) fn check(self) -> Result<()> {
@@ -164,9 +171,24 @@ impl Slots {
         Self::new((0..of).filter(|slot| free[*slot as usize]).take(take as usize))
     }
 
+    /// These, as they are [displayed](fmt::Display).
+    pub fn from_store(text: &str) -> Self {
+        Self::new(text.split(',').filter_map(|slot| slot.parse().ok()))
+    }
+
     /// As numbers.
     pub fn as_slice(&self) -> &[u32] {
         self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Slots {
+    /// With commas between.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, slot) in self.as_slice().iter().enumerate() {
+            write!(f, "{}{slot}", if at == 0 { "" } else { "," })?;
+        }
+        Ok(())
     }
 }
 
@@ -212,5 +234,8 @@ mod tests {
     fn slots_are_the_lowest_that_are_free() {
         assert_eq!(Slots::free(permits(2, 5), [0, 2, 9]).as_slice(), [1, 3]);
         assert_eq!(Slots::free(Mode::Shared, []).as_slice(), []);
+        for slots in [Slots::default(), Slots::new([7]), Slots::new([3, 1])] {
+            assert_eq!(Slots::from_store(&slots.to_string()), slots);
+        }
     }
 }

@@ -44,9 +44,14 @@ impl Holder {
         Self { owner: before.unwrap_or(owner), held_for, remaining, token, value: None, mode, slots, kept }
     }
 
-    /// Not alone: in this mode, with these permits.
+    /// Not alone: in this mode, with these permits. How many it takes, they tell.
     #[must_use]
-    pub fn with_mode(mut self, mode: Mode, slots: Slots) -> Self {
+    pub fn with_mode(mut self, mut mode: Mode, slots: Slots) -> Self {
+        if let Mode::Permits { take, .. } = &mut mode
+            && !slots.as_slice().is_empty()
+        {
+            *take = slots.as_slice().len() as u32;
+        }
         (self.mode, self.slots) = (mode, slots);
         self
     }

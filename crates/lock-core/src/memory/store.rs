@@ -299,8 +299,7 @@ fn resized<'a>(
     let waiting: Vec<_> = waiting.collect();
     let most = waiting.iter().map(|mode| mode.weight()).max().unwrap_or_default();
     if most > permits {
-        let wrong = format!("somebody waits for {most} permits: let there be as many at least, and not {permits}");
-        return Err(Error::new(ErrorKind::Invalid, wrong));
+        return Err(Mode::too_few(permits, most));
     }
     for mode in held.chain(waiting) {
         let Mode::Permits { of, .. } = mode else {

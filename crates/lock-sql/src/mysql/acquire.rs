@@ -1,6 +1,6 @@
 //! How a lock is taken, at once or in line.
 
-use lock_core::{Claim, Error, ErrorKind, Grant, InLine, Mode, News, Renewal, Result, StoreToken};
+use lock_core::{Claim, Error, Grant, InLine, Mode, News, Renewal, Result, StoreToken};
 use sqlx::mysql::MySqlRow;
 
 use super::line::Place;
@@ -9,7 +9,7 @@ use super::statements::{ENTERED, HANDED_OVER};
 use super::waiters::{TURNS, keep_watching};
 use super::{MySqlLock, arguments, changed, hex, inserted};
 use crate::keys::{duration, micros};
-use crate::server::{Again, Answer, Read};
+use crate::server::{Again, Answer, Read, given_up};
 
 /// What there is to see of a lock.
 struct Seen {
@@ -214,8 +214,7 @@ impl MySqlLock {
     /// What a row of `look` says.
     async fn seen(&self, row: &MySqlRow, key: &str, sent: lock_core::Instant) -> Result<Seen> {
         if row.read::<i64, _>("gone")? > 0 {
-            let message = "this owner has given up; each acquisition needs an owner of its own";
-            return Err(Error::new(ErrorKind::Refused, message));
+            return Err(given_up());
         }
         let left_us: Option<i64> = row.read("left_us")?;
         let mut seen = Seen {

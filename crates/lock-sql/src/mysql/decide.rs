@@ -2,9 +2,7 @@
 
 use lock_core::{Mode, Slots};
 
-/// How an owner is called that stands for several.
-const SHARED: &str = "shared#";
-const PERMITS: &str = "permits#";
+use crate::modes::mark;
 
 /// A lock as it was read at one moment.
 #[derive(Clone, Debug, Default)]
@@ -75,32 +73,8 @@ pub(super) struct Change {
     pub(super) enters: Option<Waits>,
 }
 
-/// How a mode is written.
-pub(super) fn text(mode: Mode) -> String {
-    match mode {
-        Mode::Shared => "s".to_owned(),
-        Mode::Permits { take, of } => format!("p{take}/{of}"),
-        _ => String::new(),
-    }
-}
-
-pub(super) fn mode(text: &str) -> Mode {
-    let numbers = text.strip_prefix('p').and_then(|numbers| numbers.split_once('/'));
-    match numbers.and_then(|(take, of)| Some((take.parse().ok()?, of.parse().ok()?))) {
-        Some((take, of)) => Mode::Permits { take, of },
-        None if text == "s" => Mode::Shared,
-        None => Mode::Exclusive,
-    }
-}
-
-/// How several hold a lock, if that is what its owner says.
-pub(super) fn mark(owner: &str) -> Option<Mode> {
-    let of = owner.strip_prefix(PERMITS).and_then(|of| of.parse().ok());
-    of.map(|of| Mode::Permits { take: 1, of }).or((owner == SHARED).then_some(Mode::Shared))
-}
-
 fn marked(mode: Mode) -> String {
-    mode.permits().map_or_else(|| SHARED.to_owned(), |of| format!("{PERMITS}{of}"))
+    mode.permits().map_or_else(|| "shared#".to_owned(), |of| format!("permits#{of}"))
 }
 
 impl State {
@@ -265,6 +239,7 @@ impl<'a> Grants<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::modes::mode;
 
     const NOW: i64 = 1_000;
 
@@ -343,16 +318,5 @@ mod tests {
         let other = State { owner: Some("alone".to_owned()), ..state.clone() };
         assert_eq!((other.together().count(), other.held_as()), (0, Some(Mode::Exclusive)));
         assert_eq!(State { now_us: NOW + 5_000, ..state }.held_as(), None);
-    }
-
-    #[test]
-    fn modes_are_written_and_read() {
-        for how in ["", "s", "p2/5"] {
-            assert_eq!(text(mode(how)), how);
-        }
-        assert_eq!(
-            (mark("permits#7").and_then(Mode::permits), mark("shared#"), mark("a@b:1#2")),
-            (Some(7), Some(Mode::Shared), None)
-        );
     }
 }

@@ -14,13 +14,14 @@ use lock_core::{
 };
 use sqlx::mysql::MySqlRow;
 
-use super::decide::{Asks, Change, Held, State, Waits, mode, text};
+use super::decide::{Asks, Change, Held, State, Waits};
 use super::line::Place;
 use super::release::mark;
 use super::waiters::{TURNS, keep_watching};
 use super::{MySqlLock, arguments, changed, hex, inserted};
 use crate::keys::{duration, holder, micros};
-use crate::server::{Again, Answer, Read};
+use crate::modes::{mode, text};
+use crate::server::{Again, Answer, Read, given_up};
 
 /// What came of one attempt.
 enum Beside {
@@ -94,8 +95,7 @@ impl MySqlLock {
         loop {
             let (state, sent) = self.state(key, Some(&claim.owner)).await?;
             if state.gone {
-                let message = "this owner has given up; each acquisition needs an owner of its own";
-                return Err(Error::new(ErrorKind::Refused, message));
+                return Err(given_up());
             }
             if let Some(held) = state.together().find(|held| held.owner == who.owner) {
                 return self.found(claim, held).await.map(Beside::Granted);
@@ -252,9 +252,7 @@ impl MySqlLock {
             };
             let most = state.waiters.iter().map(|waits| waits.mode.weight()).max().unwrap_or_default();
             if most > permits {
-                let wrong =
-                    format!("somebody waits for {most} permits: let there be as many at least, and not {permits}");
-                return Err(Error::new(ErrorKind::Invalid, wrong));
+                return Err(Mode::too_few(permits, most));
             }
             if of == permits {
                 return Ok(true);
@@ -328,13 +326,12 @@ impl MySqlLock {
             then(super::script(&template.part_all, [("{owners}", &removed)]));
         }
         for held in &change.added {
-            let slots: Vec<_> = held.slots.as_slice().iter().map(u32::to_string).collect();
             then(super::script(
                 &template.join,
                 [
                     ("{owner}", &hex(&held.owner)),
                     ("{token}", &number(held.token)),
-                    ("{slots}", &hex(&slots.join(","))),
+                    ("{slots}", &hex(&held.slots.to_string())),
                     ("{lease}", &number(held.lease_us)),
                     ("{since}", &number(held.since_us)),
                     ("{expires}", &number(held.expires_us)),
@@ -390,12 +387,8 @@ impl MySqlLock {
 }
 
 fn held_as(held: &Held, kind: Mode, now_us: i64) -> Result<Holder> {
-    let mode = match kind {
-        Mode::Permits { of, .. } => Mode::Permits { take: held.slots.as_slice().len() as u32, of },
-        kind => kind,
-    };
     let holder = holder(&held.owner, now_us - held.since_us, held.expires_us - now_us, held.token)?;
-    Ok(holder.with_mode(mode, held.slots.clone()))
+    Ok(holder.with_mode(kind, held.slots.clone()))
 }
 
 /// None: the lock has no row.
@@ -422,7 +415,7 @@ fn read_state(rows: &[MySqlRow]) -> Result<Option<State>> {
                 expires_us: number("b")?,
                 lease_us: number("c")?,
                 since_us: number("d")?,
-                slots: Slots::new(rest.split(',').filter_map(|slot| slot.parse().ok())),
+                slots: Slots::from_store(&rest),
             }),
             2 => {
                 let (how, client) = rest.split_once(' ').unwrap_or_default();

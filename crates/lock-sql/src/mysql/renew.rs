@@ -5,13 +5,12 @@ use lock_core::{Claim, Error, Mode, Renewal, Result};
 use super::statements::RENEWED_AT_ONCE;
 use super::{Argument, MySqlLock, arguments, changed};
 use crate::keys::{duration, micros};
+use crate::modes::alike;
 use crate::server::{Again, Statement, of_one_lease, some_at_a_time};
 
 impl MySqlLock {
     pub(super) async fn renew_all(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
-        let some = of_one_lease(claims, RENEWED_AT_ONCE).flat_map(|some| {
-            some.chunk_by(|one, next| (one.mode == Mode::Exclusive) == (next.mode == Mode::Exclusive))
-        });
+        let some = of_one_lease(claims, RENEWED_AT_ONCE).flat_map(alike);
         some_at_a_time(some, async |some: &[Claim]| match some.first().map(|claim| claim.mode) {
             Some(Mode::Exclusive) => self.renew_some(some).await,
             _ => self.renew_beside(some).await,

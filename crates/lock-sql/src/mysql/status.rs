@@ -8,40 +8,24 @@ use lock_core::{
 };
 use sqlx::mysql::MySqlRow;
 
-use super::decide::{mark, mode};
 use super::{MySqlLock, arguments};
 use crate::keys::holder;
+use crate::modes::{is_marked, mark, mode};
 use crate::server::{Again, Read};
-
-/// One of several who hold a lock.
-struct Together {
-    holder: Holder,
-    slots: Slots,
-}
-
-impl Together {
-    fn of_kind(self, kind: Mode) -> Result<Holder> {
-        let mode = match kind {
-            Mode::Permits { of, .. } => Mode::Permits { take: self.slots.as_slice().len() as u32, of },
-            kind => kind,
-        };
-        Ok(self.holder.with_mode(mode, self.slots))
-    }
-}
 
 impl MySqlLock {
     pub(super) async fn status_of(&self, name: &LockName) -> Result<LockStatus> {
         let key = self.prefix.key(name);
         let waiters = self.waiters(&key, &key).await?.remove(&key).unwrap_or_default();
         match self.holder_in_row(&key).await? {
-            Some(holder) if mark(holder.owner.as_str()).is_some() => self.status_beside(name).await,
+            Some(holder) if is_marked(&holder) => self.status_beside(name).await,
             holder => Ok(LockStatus::new(name.clone(), holder, waiters)),
         }
     }
 
     pub(super) async fn holder_of(&self, name: &LockName) -> Result<Option<Holder>> {
         match self.holder_in_row(&self.prefix.key(name)).await? {
-            Some(holder) if mark(holder.owner.as_str()).is_some() => Ok(self.status_beside(name).await?.into_holder()),
+            Some(holder) if is_marked(&holder) => Ok(self.status_beside(name).await?.into_holder()),
             holder => Ok(holder),
         }
     }
@@ -64,13 +48,13 @@ impl MySqlLock {
         let (first, last) = (key(first)?, key(last)?);
         let mut waiters = self.waiters(&first, &last).await?;
         let mut locks: Vec<_> = answer.rows.iter().map(|row| self.status(row, &mut waiters)).collect::<Result<_>>()?;
-        let is_marked = |lock: &LockStatus| lock.holder().is_some_and(|holder| mark(holder.owner.as_str()).is_some());
-        if locks.iter().any(is_marked) {
+        let kind = |lock: &LockStatus| lock.holder().and_then(|holder| mark(holder.owner.as_str()));
+        if locks.iter().any(|lock| kind(lock).is_some()) {
             let mut together = self.together(&first, &last).await?;
-            for lock in locks.iter_mut().filter(|lock| is_marked(lock)) {
-                let kind = lock.holder().and_then(|holder| mark(holder.owner.as_str())).unwrap_or_default();
+            for lock in &mut locks {
+                let Some(kind) = kind(lock) else { continue };
                 let held = together.remove(&self.prefix.key(&lock.name)).unwrap_or_default();
-                lock.holders = held.into_iter().map(|held| held.of_kind(kind)).collect::<Result<_>>()?;
+                lock.holders = held.into_iter().map(|(holder, slots)| holder.with_mode(kind, slots)).collect();
             }
         }
         let next = query.cut(&mut locks, |lock| &lock.name);
@@ -124,15 +108,14 @@ impl MySqlLock {
     }
 
     /// Who holds the locks from this key to that together.
-    async fn together(&self, from: &str, to: &str) -> Result<HashMap<String, Vec<Together>>> {
+    async fn together(&self, from: &str, to: &str) -> Result<HashMap<String, Vec<(Holder, Slots)>>> {
         let answer = self.server.run(&self.statements.holders, arguments!(from, to), Again::Yes).await?;
         let mut together: HashMap<_, Vec<_>> = HashMap::new();
         for row in &answer.rows {
             let (Some(key), Some(owner)) = (self.text(row, "name")?, self.text(row, "owner")?) else { continue };
             let holder = holder(&owner, row.read("held_us")?, row.read("left_us")?, row.read("token")?)?;
             let slots = self.text(row, "slots")?.unwrap_or_default();
-            let slots = Slots::new(slots.split(',').filter_map(|slot| slot.parse().ok()));
-            together.entry(key).or_default().push(Together { holder, slots });
+            together.entry(key).or_default().push((holder, Slots::from_store(&slots)));
         }
         Ok(together)
     }

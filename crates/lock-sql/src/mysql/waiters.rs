@@ -13,9 +13,9 @@ use lock_core::{Failures, InLine, News, OwnerId, Result, Watched};
 use tokio::time::Instant;
 
 use super::bell::{Bell, Rung};
-use super::decide::mark;
 use super::{MySqlLock, arguments, hex};
 use crate::keys::duration;
+use crate::modes::mark;
 use crate::server::{Again, Read};
 
 /// How often a client that has a bell looks by itself, and one that has none. A client counts as living for three such

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use lock_core::{Claim, Error, ErrorKind, Grant, InLine, Instant, Mode, News, Result, StoreToken};
+use lock_core::{Claim, Error, Grant, InLine, Instant, Mode, News, Result, StoreToken};
 
 use super::batch::{Batches, Sent, UnderWay};
 use super::error::Postgres;
@@ -13,7 +13,7 @@ use super::statements::{Statements, the_row};
 use super::waiters::{TURNS, keep_watching};
 use super::{PostgresLock, arguments};
 use crate::keys::{duration, micros};
-use crate::server::{Again, Read, Server};
+use crate::server::{Again, Read, Server, given_up};
 
 /// Requests for locks that nobody may have.
 pub(super) type Takes = Batches<Take, Result<Told>>;
@@ -154,10 +154,7 @@ impl PostgresLock {
                 in_line: InLine { sent: answer.sent, store_us: now_us.unwrap_or_default() },
             }),
             (None, None) if held.is_some() => Ok(Acquired::Another(kind(held.unwrap_or_default()))),
-            _ => Err(Error::new(
-                ErrorKind::Refused,
-                "this owner has given up; each acquisition needs an owner of its own",
-            )),
+            _ => Err(given_up()),
         }
     }
 

@@ -10,27 +10,9 @@ use super::acquire::Acquired;
 use super::statements::the_row;
 use super::status::status;
 use super::{PostgresLock, arguments};
-use crate::keys::{Prefix, duration, holder, micros};
-use crate::server::{Again, Read};
-
-/// How a mode is told to the functions.
-fn text(mode: Mode) -> String {
-    match mode {
-        Mode::Shared => "s".to_owned(),
-        Mode::Permits { take, of } => format!("p{take}/{of}"),
-        _ => String::new(),
-    }
-}
-
-/// A mode as a row has it.
-fn mode(text: &str) -> Mode {
-    let numbers = text.strip_prefix('p').and_then(|numbers| numbers.split_once('/'));
-    match numbers.and_then(|(take, of)| Some((take.parse().ok()?, of.parse().ok()?))) {
-        Some((take, of)) => Mode::Permits { take, of },
-        None if text == "s" => Mode::Shared,
-        None => Mode::Exclusive,
-    }
-}
+use crate::keys::{Prefix, duration, micros};
+use crate::modes::{mark, mode, text, together};
+use crate::server::{Again, Read, given_up};
 
 /// The kind of a name by its permits; none of a lock.
 pub(super) fn kind(permits: i64) -> Mode {
@@ -38,12 +20,6 @@ pub(super) fn kind(permits: i64) -> Mode {
         Ok(of @ 1..) => Mode::Permits { take: 1, of },
         _ => Mode::Exclusive,
     }
-}
-
-/// How a lock's owner says it is held, if that is no owner.
-fn mark(owner: &str) -> Option<Mode> {
-    let of = owner.strip_prefix("permits#").and_then(|of| of.parse().ok());
-    of.map(|of| Mode::Permits { take: 1, of }).or((owner == "shared#").then_some(Mode::Shared))
 }
 
 impl PostgresLock {
@@ -70,10 +46,7 @@ impl PostgresLock {
                 in_line: InLine { sent: answer.sent, store_us: number(2).unwrap_or_default() },
             }),
             (_, None, Some(permits)) => Ok(Acquired::Another(kind(permits))),
-            (_, None, None) => Err(Error::new(
-                ErrorKind::Refused,
-                "this owner has given up; each acquisition needs an owner of its own",
-            )),
+            (_, None, None) => Err(given_up()),
         }
     }
 
@@ -129,11 +102,7 @@ impl PostgresLock {
             (Some(0), _) => Ok(false),
             (Some(1), _) => Ok(true),
             (_, None) => Mode::Permits { take: 1, of: permits }.check_kind(Mode::Exclusive).map(|()| false),
-            (_, Some(most)) => {
-                let wrong =
-                    format!("somebody waits for {most} permits: let there be as many at least, and not {permits}");
-                Err(Error::new(ErrorKind::Invalid, wrong))
-            }
+            (_, Some(most)) => Err(Mode::too_few(permits, u32::try_from(*most).unwrap_or(u32::MAX))),
         }
     }
 }
@@ -147,21 +116,8 @@ pub(super) fn status_with_modes(row: &PgRow, prefix: &Prefix, server: &str) -> R
     let Some(kind) = seen.holder().and_then(|holder| mark(holder.owner.as_str())) else { return Ok(seen) };
     let several: Option<String> = row.read("several")?;
     let foreign =
-        |_| Error::new(ErrorKind::Refused, format!("the server {server}: a row has holders that are none of ours"));
-    let several: Vec<(String, i64, Vec<u32>, i64, i64)> =
-        serde_json::from_str(several.as_deref().unwrap_or("[]")).map_err(foreign)?;
-    let one = |(owner, token, slots, held_us, left_us): (String, i64, Vec<u32>, i64, i64)| {
-        let how = match kind {
-            Mode::Permits { of, .. } => Mode::Permits { take: slots.len() as u32, of },
-            other => other,
-        };
-        Ok(holder(&owner, held_us, left_us, token)?.with_mode(how, Slots::new(slots)))
-    };
-    seen.holders = several.into_iter().map(one).collect::<Result<_>>()?;
+        || Error::new(ErrorKind::Refused, format!("the server {server}: a row has holders that are none of ours"));
+    let together = together(kind, several.as_deref().unwrap_or("[]"));
+    seen.holders = together.ok_or_else(foreign)??;
     Ok(seen)
-}
-
-/// Do several hold it, perhaps?
-pub(super) fn is_marked(holder: &Holder) -> bool {
-    mark(holder.owner.as_str()).is_some()
 }

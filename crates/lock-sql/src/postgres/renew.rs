@@ -6,6 +6,7 @@ use lock_core::{Claim, Mode, Renewal, Result};
 
 use super::{PostgresLock, arguments};
 use crate::keys::{duration, micros};
+use crate::modes::alike;
 use crate::server::{Again, Read, Statement, some_at_a_time};
 
 /// How many leases one statement prolongs: it keeps others from these locks meanwhile.
@@ -13,12 +14,7 @@ const RENEWED_AT_ONCE: usize = 500;
 
 impl PostgresLock {
     pub(super) async fn renew_all(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
-        if claims.iter().all(|claim| claim.mode == Mode::Exclusive) {
-            let renew = |some| self.renew_by(&self.statements.renew, some);
-            return some_at_a_time(claims.chunks(RENEWED_AT_ONCE), renew).await;
-        }
-        let alike = claims.chunk_by(|one, next| (one.mode == Mode::Exclusive) == (next.mode == Mode::Exclusive));
-        let some = alike.flat_map(|alike| alike.chunks(RENEWED_AT_ONCE));
+        let some = alike(claims).flat_map(|alike| alike.chunks(RENEWED_AT_ONCE));
         some_at_a_time(some, async |some: &[Claim]| match some.first().map(|claim| claim.mode) {
             Some(Mode::Exclusive) => self.renew_by(&self.statements.renew, some).await,
             _ => self.renew_beside(some).await,

@@ -5,10 +5,11 @@ use lock_core::{
 };
 use sqlx::postgres::PgRow;
 
-use super::modes::{is_marked, status_with_modes};
+use super::modes::status_with_modes;
 use super::statements::the_row;
 use super::{PostgresLock, arguments};
 use crate::keys::{Prefix, holder};
+use crate::modes::is_marked;
 use crate::server::{Again, Read};
 
 impl PostgresLock {

@@ -75,6 +75,11 @@ pub(crate) fn fit(found: Option<i64>, known: i64, server: &str, table: &Table) -
     ))
 }
 
+/// Of an owner whose request landed after it had given up.
+pub(crate) fn given_up() -> Error {
+    Error::new(ErrorKind::Refused, "this owner has given up; each acquisition needs an owner of its own")
+}
+
 impl Said {
     pub(crate) const fn new(kind: ErrorKind, wrong: &'static str, next: Next) -> Self {
         Self { kind, wrong, next }

@@ -1,6 +1,6 @@
 //! Locks that several hold at a time, as readers or with permits. How they are stored, `mode_statements` says.
 
-use lock_core::{Claim, Error, ErrorKind, Grant, Holder, LockName, Mode, OwnerId, Result, Slots, StoreToken, Unlocked};
+use lock_core::{Claim, Grant, Holder, LockName, Mode, OwnerId, Result, Slots, StoreToken, Unlocked};
 use serde_json::json;
 use sqlx::Row;
 
@@ -8,7 +8,8 @@ use super::SqliteLock;
 use super::mode_statements::{GRANT_BESIDE, OWN, RELEASE_BESIDE, RESIZE};
 use super::statements::Ask;
 use super::store::Failure;
-use crate::keys::{duration, holder, micros};
+use crate::keys::{duration, micros};
+use crate::modes::{mark, text};
 
 /// A mode as the statements are told it, and where to wake who waits.
 pub(super) fn wanted(mode: Mode, wake: Option<&str>) -> String {
@@ -19,47 +20,9 @@ pub(super) fn wanted(mode: Mode, wake: Option<&str>) -> String {
     wanted.to_string()
 }
 
-/// A mode as a waiter's row has it.
-fn text(mode: Mode) -> String {
-    match mode {
-        Mode::Shared => "s".to_owned(),
-        Mode::Permits { take, of } => format!("p{take}/{of}"),
-        _ => String::new(),
-    }
-}
-
-/// The mode of a waiter's row.
-pub(super) fn mode(text: &str) -> Mode {
-    let numbers = text.strip_prefix('p').and_then(|numbers| numbers.split_once('/'));
-    match numbers.and_then(|(take, of)| Some((take.parse().ok()?, of.parse().ok()?))) {
-        Some((take, of)) => Mode::Permits { take, of },
-        None if text == "s" => Mode::Shared,
-        None => Mode::Exclusive,
-    }
-}
-
-/// How a lock's row says that several hold it.
-pub(super) fn mark(owner: &str) -> Option<Mode> {
-    let of = owner.strip_prefix("permits#").and_then(|of| of.parse().ok());
-    of.map(|of| Mode::Permits { take: 1, of }).or((owner == "shared#").then_some(Mode::Shared))
-}
-
 /// Of which kind a lock is that is held so.
 pub(super) fn kind(owner: &str) -> Mode {
     mark(owner).unwrap_or(Mode::Exclusive)
-}
-
-/// Those who hold a lock of this kind together.
-pub(super) fn together(kind: Mode, several: &str) -> Option<Vec<Holder>> {
-    let several: Vec<(String, i64, Vec<u32>, i64, i64)> = serde_json::from_str(several).ok()?;
-    let one = |(owner, token, slots, held_us, left_us): (String, i64, Vec<u32>, i64, i64)| {
-        let how = match kind {
-            Mode::Permits { of, .. } => Mode::Permits { take: slots.len() as u32, of },
-            other => other,
-        };
-        Some(holder(&owner, held_us, left_us, token).ok()?.with_mode(how, Slots::new(slots)))
-    };
-    several.into_iter().map(one).collect()
 }
 
 impl SqliteLock {
@@ -155,7 +118,6 @@ impl SqliteLock {
             other => other,
         })?;
         let most = status.waiters.iter().map(|waiter| waiter.mode.weight()).max().unwrap_or_default();
-        let wrong = format!("somebody waits for {most} permits: let there be as many at least, and not {permits}");
-        Err(Error::new(ErrorKind::Invalid, wrong))
+        Err(Mode::too_few(permits, most))
     }
 }

@@ -10,6 +10,7 @@ use super::mode_statements::RENEW_BESIDE;
 use super::statements::{Ask, RENEW};
 use super::store::Failure;
 use crate::keys::{duration, micros};
+use crate::modes::alike;
 
 /// How many leases one statement prolongs: it keeps other writers waiting meanwhile.
 const RENEWED_AT_ONCE: usize = 256;
@@ -17,8 +18,7 @@ const RENEWED_AT_ONCE: usize = 256;
 impl SqliteLock {
     pub(super) async fn renew_all(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
         let mut answers = Vec::with_capacity(claims.len());
-        let alike = claims.chunk_by(|one, next| (one.mode == Mode::Exclusive) == (next.mode == Mode::Exclusive));
-        for some in alike.flat_map(|alike| alike.chunks(RENEWED_AT_ONCE)) {
+        for some in alike(claims).flat_map(|alike| alike.chunks(RENEWED_AT_ONCE)) {
             match self.renew_some(some).await {
                 Ok(renewals) => answers.extend(renewals.into_iter().map(Ok)),
                 Err(Failure::Replaced | Failure::Unmade(_)) => {

@@ -7,10 +7,10 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
 use super::SqliteLock;
-use super::modes::{mark, mode, together};
 use super::statements::{Ask, HOLDER, INSPECT, LIST};
 use super::store::Failure;
 use crate::keys::holder;
+use crate::modes::{is_marked, mark, mode, together};
 
 impl SqliteLock {
     pub(super) async fn status_of(&self, name: &LockName) -> Result<LockStatus> {
@@ -26,9 +26,9 @@ impl SqliteLock {
         let key = self.key(name);
         let answer = self.run_again(Ask { statement: HOLDER, key: &key, ..Ask::default() }).await?;
         let holder = answer.rows.first().map_or(Ok(None), holder_in)?;
-        match holder.as_ref().and_then(|holder| mark(holder.owner.as_str())) {
-            Some(_) => Ok(self.status_of(name).await?.into_holder()),
-            None => Ok(holder),
+        match &holder {
+            Some(holder) if is_marked(holder) => Ok(self.status_of(name).await?.into_holder()),
+            _ => Ok(holder),
         }
     }
 
@@ -89,7 +89,7 @@ impl SqliteLock {
             return Ok(LockStatus::new(name, holder, waiters));
         };
         let several = row.get::<Option<&str>, _>("several").unwrap_or("[]");
-        let several = together(kind, several).ok_or_else(|| foreign("holders"))?;
+        let several = together(kind, several).and_then(Result::ok).ok_or_else(|| foreign("holders"))?;
         Ok(LockStatus::new(name, several, waiters))
     }
 }

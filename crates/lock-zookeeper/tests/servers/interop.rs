@@ -18,14 +18,14 @@ use zookeeper_client::Client;
 const BOUND: Duration = Duration::from_secs(60);
 
 /// Another program that takes orders line by line.
-struct Peer {
+pub(crate) struct Peer {
     orders: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
     _child: Child,
 }
 
 impl Peer {
-    fn start(mut command: Command) -> Self {
+    pub(crate) fn start(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().expect("java and python3 are installed");
         let orders = child.stdin.take().unwrap();
@@ -84,16 +84,16 @@ for line in sys.stdin:
         Self::start(python)
     }
 
-    async fn tell(&mut self, order: &str) {
+    pub(crate) async fn tell(&mut self, order: &str) {
         self.orders.write_all(format!("{order}\n").as_bytes()).await.unwrap();
     }
 
-    async fn answer(&mut self) -> String {
+    pub(crate) async fn answer(&mut self) -> String {
         let answer = tokio::time::timeout(BOUND, self.answers.next_line()).await.unwrap();
         answer.unwrap().expect("libcurator-recipes-java and python3-kazoo are installed")
     }
 
-    async fn ask(&mut self, order: &str) -> String {
+    pub(crate) async fn ask(&mut self, order: &str) -> String {
         self.tell(order).await;
         self.answer().await
     }

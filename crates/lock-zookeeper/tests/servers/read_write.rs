@@ -1,51 +1,22 @@
 //! Readers beside programs without Oarlock: Curator's `InterProcessReadWriteLock`, and its `InterProcessMutex`.
 
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{ErrorKind, LockGuard, Locks, Mode};
 use lock_zookeeper::ZookeeperOptions;
 use test_servers::{ZookeeperServers, curator_mutex};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::process::Command;
 use tokio::task::JoinHandle;
 
 use crate::common::{soon, until};
-
-/// Longer than any step takes, shorter than the leases.
-const BOUND: Duration = Duration::from_secs(60);
+use crate::interop::Peer;
 
 /// One of Curator's locks, in a program of its own.
-struct Curator {
-    orders: ChildStdin,
-    answers: Lines<BufReader<ChildStdout>>,
-    _child: Child,
-}
-
-impl Curator {
-    fn start(servers: &ZookeeperServers) -> Self {
-        let mut java = Command::from(curator_mutex());
-        java.arg(servers.addresses()[0].to_string());
-        let mut child = java.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
-        let orders = child.stdin.take().unwrap();
-        let answers = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { orders, answers, _child: child }
-    }
-
-    async fn order(&mut self, order: &str) {
-        self.orders.write_all(format!("{order}\n").as_bytes()).await.unwrap();
-    }
-
-    async fn answers(&mut self, what: &str) {
-        let answer = tokio::time::timeout(BOUND, self.answers.next_line()).await.expect("Curator goes on");
-        assert_eq!(answer.unwrap().as_deref(), Some(what));
-    }
-
-    async fn unlock(&mut self) {
-        self.order("unlock").await;
-        self.answers("unlocked").await;
-    }
+fn curator(servers: &ZookeeperServers) -> Peer {
+    let mut java = Command::from(curator_mutex());
+    java.arg(servers.addresses()[0].to_string());
+    Peer::start(java)
 }
 
 async fn locks(servers: &ZookeeperServers, read_write: bool) -> Locks {
@@ -77,35 +48,35 @@ async fn curators_readers_and_writers_and_ours_stand_in_one_line() {
     // One of ours is of the other kind: that makes no difference among ours.
     let (locks, plain) = (locks(&servers, true).await, locks(&servers, false).await);
     let lock = locks.rw_lock("job").unwrap();
-    let (mut one, mut other) = (Curator::start(&servers), Curator::start(&servers));
-    one.order("read /oarlock/job").await;
-    one.answers("locked").await;
+    let (mut one, mut other) = (curator(&servers), curator(&servers));
+    one.tell("read /oarlock/job").await;
+    assert_eq!(one.answer().await, "locked");
     let reader = lock.try_read().await.unwrap().expect("both read");
     assert!(lock.try_write().await.unwrap().is_none() && locks.mutex("job").try_lock().await.unwrap().is_none());
     in_line(&plain, 2, 0).await;
     // Ours waits for theirs, and theirs, which comes later, for ours.
     let writer = waits(&locks, Mode::Exclusive);
     in_line(&locks, 2, 1).await;
-    other.order("read /oarlock/job").await;
+    other.tell("read /oarlock/job").await;
     in_line(&locks, 2, 2).await;
     assert!(lock.try_read().await.unwrap().is_none());
     reader.unlock().await.unwrap();
     assert!(!writer.is_finished());
-    one.unlock().await;
+    assert_eq!(one.ask("unlock").await, "unlocked");
     let writer = soon("the writer's turn", writer).await.unwrap();
     in_line(&locks, 1, 1).await;
     writer.unlock().await.unwrap();
-    other.answers("locked").await;
+    assert_eq!(other.answer().await, "locked");
     let reader = lock.try_read().await.unwrap().expect("both read");
     // Theirs waits for ours, and ours, which comes later, for theirs.
-    one.order("write /oarlock/job").await;
+    one.tell("write /oarlock/job").await;
     in_line(&locks, 2, 1).await;
     let late = waits(&locks, Mode::Shared);
     in_line(&locks, 2, 2).await;
-    other.unlock().await;
+    assert_eq!(other.ask("unlock").await, "unlocked");
     in_line(&locks, 1, 2).await;
     reader.unlock().await.unwrap();
-    one.answers("locked").await;
+    assert_eq!(one.answer().await, "locked");
     assert!(!late.is_finished() && lock.try_read().await.unwrap().is_none());
     // Who would not be noticed by them does not take part.
     for error in [
@@ -116,7 +87,7 @@ async fn curators_readers_and_writers_and_ours_stand_in_one_line() {
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().contains("__WRIT__") && error.to_string().contains("curator=read-write"), "{error}");
     }
-    one.unlock().await;
+    assert_eq!(one.ask("unlock").await, "unlocked");
     soon("the reader's turn", late).await.unwrap().unlock().await.unwrap();
     in_line(&locks, 0, 0).await;
     // Ours of either kind.
@@ -135,19 +106,19 @@ async fn curators_readers_and_writers_and_ours_stand_in_one_line() {
 async fn a_reader_is_another_holder_for_curators_mutex() {
     let servers = ZookeeperServers::start();
     let (locks, other) = (locks(&servers, false).await, locks(&servers, true).await);
-    let mut mutex = Curator::start(&servers);
+    let mut mutex = curator(&servers);
     let (one, two) = (waits(&locks, Mode::Shared).await.unwrap(), waits(&locks, Mode::Shared).await.unwrap());
-    mutex.order("lock /oarlock/job").await;
+    mutex.tell("lock /oarlock/job").await;
     in_line(&locks, 2, 1).await;
     let late = waits(&locks, Mode::Shared);
     in_line(&locks, 2, 2).await;
     one.unlock().await.unwrap();
     in_line(&locks, 1, 2).await;
     two.unlock().await.unwrap();
-    mutex.answers("locked").await;
+    assert_eq!(mutex.answer().await, "locked");
     assert!(!late.is_finished() && locks.rw_lock("job").unwrap().try_read().await.unwrap().is_none());
     let error = other.mutex("job").try_lock().await.unwrap_err();
     assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("curator=mutex"), "{error}");
-    mutex.unlock().await;
+    assert_eq!(mutex.ask("unlock").await, "unlocked");
     soon("the reader's turn", late).await.unwrap().unlock().await.unwrap();
 }
