@@ -10,7 +10,7 @@ use super::bell::quiet;
 use super::error::is_missing_table;
 use super::statements::{SCHEMA, SETUP, Statements, VERSION};
 use super::{MySqlLock, arguments};
-use crate::server::{Again, Mode, Read, Server, ServerOptions, Statement, TlsMode, fit};
+use crate::server::{Again, Answer, Mode, Read, Server, ServerOptions, Statement, Table, TlsMode, fit, fit_mode};
 
 impl ServerOptions {
     /// The script that makes the tables in MySQL and MariaDB: for those who give their programs no right to do so.
@@ -103,13 +103,27 @@ impl MySqlLock {
     }
 
     async fn make_tables(&self, options: &ServerOptions) -> Result<()> {
+        let table = &options.reached.table;
         let mut probed = self.server.run(&self.statements.probe, arguments!(), Again::Yes).await;
+        if probed.is_err() {
+            // Tables of another mode have another shape, and so do those of another version.
+            if let Ok(found) = self.server.run(&self.statements.mode, arguments!(), Again::Yes).await {
+                self.fit(&found, table)?;
+            }
+        }
         if probed.as_ref().is_err_and(is_missing_table) {
             self.server.script(&options.mysql_schema()).await?;
             probed = self.server.run(&self.statements.probe, arguments!(), Again::Yes).await;
         }
-        let version = probed?.rows.first().map_or(Ok(None), |row| row.read("version"))?;
-        fit(version, VERSION, &self.server.shown, &options.reached.table)
+        self.fit(&probed?, table)
+    }
+
+    /// Are the tables of this mode and version?
+    fn fit(&self, found: &Answer<sqlx::MySql>, table: &Table) -> Result<()> {
+        let Some(row) = found.rows.first() else { return fit(None, VERSION, &self.server.shown, table) };
+        let mode: Option<String> = row.read("mode")?;
+        fit_mode(mode.as_deref(), Mode::Row, &self.server.shown, table)?;
+        fit(row.read("version")?, VERSION, &self.server.shown, table)
     }
 }
 

@@ -4,6 +4,8 @@
 CREATE TABLE IF NOT EXISTS {t}_meta (
     name VARBINARY(32) PRIMARY KEY, value BIGINT NOT NULL, place VARBINARY(1024) NOT NULL DEFAULT ''
 ) ENGINE=InnoDB;
+-- Tables without a mode are those of rows.
+INSERT IGNORE INTO {t}_meta VALUES ('mode', 0, 'row');
 INSERT IGNORE INTO {t}_meta (name, value) VALUES
     ('version', 5), ('floor', 0), ('swept', 0), ('lock', 0), ('holder', 0), ('waiter', 0), ('client', 0), ('gone', 0), ('value', 0);
 

@@ -87,7 +87,9 @@ const UNTIL: &str = "IF(l.owner = 'shared#' OR LEFT(l.owner, 8) = 'permits#',
 /// is put there.
 #[derive(Debug)]
 pub(super) struct Statements {
-    /// Answers the tables' version; fails if they have another shape.
+    /// Answers the mode of the tables, and their version.
+    pub(super) mode: Statement,
+    /// The same; fails if they have another shape.
     pub(super) probe: Statement,
     /// Takes the lock, unless it is held, somebody may be in line, or the owner has given up. Changes one row or none,
     /// and answers the token as the inserted id. What it reads is what is committed: see [`SETUP`].
@@ -292,9 +294,13 @@ impl Statements {
             )
         };
         Self {
+            mode: fill(
+                "SELECT (SELECT value FROM {t}_meta WHERE name = 'version') AS version,
+                    (SELECT CONVERT(place USING utf8mb4) FROM {t}_meta WHERE name = 'mode') AS mode",
+            ),
             probe: fill(
                 "SELECT (SELECT value FROM {t}_meta WHERE name = 'version') AS version,
-                    (SELECT COUNT(*) FROM (SELECT place FROM {t}_meta LIMIT 1) AS m),
+                    (SELECT CONVERT(place USING utf8mb4) FROM {t}_meta WHERE name = 'mode') AS mode,
                     (SELECT COUNT(*) FROM (SELECT name, owner, token, lease_us, since_us, expires_us, line_us, rev FROM {t}_lock LIMIT 1) AS l),
                     (SELECT COUNT(*) FROM (SELECT owner, name, ticket, lease_us, client, token, at_us, mode FROM {t}_waiter LIMIT 1) AS w),
                     (SELECT COUNT(*) FROM (SELECT owner, name, token, slots, lease_us, since_us, expires_us FROM {t}_holder LIMIT 1) AS h),

@@ -11,7 +11,7 @@ use super::error::Postgres;
 use super::release::releases;
 use super::statements::{SCHEMA, Statements, VERSION, the_row};
 use super::{PostgresLock, PostgresSessionLock, arguments, session};
-use crate::server::{Again, Mode, Read, Server, ServerOptions, Statement, Table, TlsMode, fit};
+use crate::server::{Again, Mode, Read, Server, ServerOptions, Statement, TlsMode, fit, fit_mode};
 
 impl ServerOptions {
     /// The script that makes the tables and functions in PostgreSQL: for those who give their programs no right to do
@@ -191,20 +191,6 @@ impl Found {
         let schema = row.read::<Option<String>, _>("schema")?.unwrap_or_else(|| "public".to_owned());
         Ok(Self { made: row.read("made")?, schema, server: row.read("server")? })
     }
-}
-
-/// Are the tables of this mode? A fleet whose clients lock in two ways would not exclude each other.
-pub(super) fn fit_mode(found: Option<&str>, known: Mode, server: &str, table: &Table) -> Result<()> {
-    // Tables that were made before there were modes.
-    let found = found.unwrap_or("row");
-    if found == known.to_string() {
-        return Ok(());
-    }
-    let message = format!(
-        "the server {server}: the tables {table}_… are those of mode={found}, and this client was told mode={known}; have all \
-         clients use one mode, or name other tables by `table`"
-    );
-    Err(Error::new(ErrorKind::Refused, message))
 }
 
 /// Connects to `postgres://user:password@host:port/database`.

@@ -7,7 +7,7 @@ use sqlx::Database;
 use sqlx::database::HasStatementCache;
 use sqlx::error::DatabaseError;
 
-use super::options::Table;
+use super::options::{Mode, Table};
 
 /// How a server speaks.
 pub(crate) trait Dialect: Send + Sync + 'static {
@@ -73,6 +73,20 @@ pub(crate) fn fit(found: Option<i64>, known: i64, server: &str, table: &Table) -
              {way_out}"
         ),
     ))
+}
+
+/// Are the tables of this mode? A fleet whose clients lock in two ways would not exclude each other.
+pub(crate) fn fit_mode(found: Option<&str>, known: Mode, server: &str, table: &Table) -> Result<()> {
+    // Tables that were made before there were modes.
+    let found = found.unwrap_or("row");
+    if found == known.to_string() {
+        return Ok(());
+    }
+    let message = format!(
+        "the server {server}: the tables {table}_… are those of mode={found}, and this client was told mode={known}; have all \
+         clients use one mode, or name other tables by `table`"
+    );
+    Err(Error::new(ErrorKind::Refused, message))
 }
 
 /// Of an owner whose request landed after it had given up.

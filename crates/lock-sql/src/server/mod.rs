@@ -17,7 +17,7 @@ use futures_util::{Stream, TryStreamExt};
 use lock_core::{Clock, Error, ErrorKind, Instant, Result};
 use sqlx::{AssertSqlSafe, Connection, Database, Either, Executor, IntoArguments};
 
-pub(crate) use error::{Dialect, Next, SHAPE, Said, fit, given_up};
+pub(crate) use error::{Dialect, Next, SHAPE, Said, fit, fit_mode, given_up};
 #[cfg(feature = "postgres")]
 pub(crate) use life::{Life, Lives};
 #[cfg(feature = "mysql")]

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use lock_core::{Error, ErrorKind, Result, warn_of};
 use sqlx::postgres::PgConnectOptions;
 
-use super::super::factory::{Found, fit_mode};
+use super::super::factory::Found;
 use super::super::statements::{VERSION, the_row};
 use super::sessions::Claims;
 use super::statements::{OLDEST, Statements};
 use super::{PostgresSessionLock, arguments};
-use crate::server::{Again, Mode, Read, Server, ServerOptions, fit};
+use crate::server::{Again, Mode, Read, Server, ServerOptions, fit, fit_mode};
 
 /// The first server that can end a transaction for its age, be it one that waits.
 const ENDS_OLD_TRANSACTIONS: i64 = 170_000;
