@@ -1,7 +1,6 @@
 //! How a lock is taken, at once or in line.
 
 use lock_core::{Claim, Grant, Mode, Result, StoreToken};
-use sqlx::Row;
 
 use super::SqliteLock;
 use super::statements::{Ask, GRANT};
@@ -67,7 +66,7 @@ impl SqliteLock {
             answer => answer?,
         };
         let Some(row) = answer.rows.first() else { return Ok(None) };
-        let token = StoreToken::new(row.get::<i64, _>("token") as u64)?;
+        let token = StoreToken::new(row.get::<i64>("token") as u64)?;
         Ok(Some(Grant::new(token, answer.sent + duration(lease_us))))
     }
 }

@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{ConnectOptions, Connection as _};
+use rusqlite::{Connection, OpenFlags};
 use tokio::sync::Mutex;
 
 use super::connection::beside;
@@ -44,26 +43,26 @@ impl Checkpoints {
         let Ok(turn) = Arc::clone(&self.turn).try_lock_owned() else { return };
         let path = path.to_owned();
         tokio::spawn(async move {
-            if let Err(error) = empty_log(&path).await {
-                tracing::warn!(path = %path.display(), %error, "the write-ahead log could not be emptied");
-            }
+            let emptying = tokio::task::spawn_blocking(move || {
+                if let Err(error) = empty_log(&path) {
+                    tracing::warn!(path = %path.display(), %error, "the write-ahead log could not be emptied");
+                }
+            });
+            let _ = emptying.await;
             tokio::time::sleep(PAUSE).await;
             drop(turn);
         });
     }
 }
 
-async fn empty_log(path: &Path) -> sqlx::Result<()> {
-    let options = SqliteConnectOptions::new()
-        .filename(path)
-        .busy_timeout(PATIENCE)
-        .thread_name(|_| "oarlock-sqlite-log".to_owned())
-        .disable_statement_logging();
-    let mut connection = options.connect().await?;
+fn empty_log(path: &Path) -> rusqlite::Result<()> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(PATIENCE)?;
     for checkpoint in CHECKPOINTS {
-        sqlx::query(checkpoint).execute(&mut connection).await?;
+        connection.query_row(checkpoint, [], |_| Ok(()))?;
     }
-    connection.close().await
+    connection.close().map_err(|(_, error)| error)
 }
 
 /// Zero where there is none.

@@ -4,22 +4,24 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use lock_core::{Error, ErrorKind, Result};
+use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{Access, access};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteSynchronous};
-use sqlx::{ConnectOptions, Connection as _, SqliteConnection};
-use tokio::time::{Instant, sleep};
 
 use super::error::{Code, of_opening};
 use super::mode_statements::{MODES, WAITERS_HAVE_MODES};
-use super::statements::{IS_MADE, PROBE, SCHEMA, USE_WAL, VALUES, VERSION};
+use super::statements::{
+    BEGIN, COMMIT, IS_MADE, PROBE, ROLLBACK, SCHEMA, SETTINGS, USE_WAL, VALUES, VERSION, WAIT_FOR_NOBODY,
+};
 
 /// How long to wait before trying again what SQLite does not wait for by itself.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// How many statements stay prepared: all of ours.
+const STATEMENTS: usize = 64;
 
 /// Which file a path leads to. As long as we have the file open, no other gets the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +37,8 @@ impl FileId {
 /// An open connection, and which file it is to.
 #[derive(Debug)]
 pub(super) struct Opened {
-    pub(super) connection: SqliteConnection,
+    pub(super) connection: Connection,
     file: FileId,
-    undone: Arc<AtomicBool>,
 }
 
 impl Opened {
@@ -45,21 +46,11 @@ impl Opened {
     pub(super) fn is_replaced(&self, path: &Path) -> bool {
         FileId::of(path).ok() != Some(self.file)
     }
-
-    /// From now on, what is rolled back and not committed after that shows in [`is_undone`](Self::is_undone).
-    pub(super) fn expect_commit(&self) {
-        self.undone.store(false, Ordering::Relaxed);
-    }
-
-    /// Was the last that ended rolled back?
-    pub(super) fn is_undone(&self) -> bool {
-        self.undone.load(Ordering::Relaxed)
-    }
 }
 
 /// Opens the file, in bounded time; what SQLite itself has to wait for takes up to `busy` each. What is missing, the
 /// file or our tables, is made only if `makes` says so; otherwise nothing is written, and the answer is `None`.
-pub(super) async fn open(path: &Path, busy: Duration, deadline: Instant, makes: bool) -> Result<Option<Opened>> {
+pub(super) fn open(path: &Path, busy: Duration, deadline: Instant, makes: bool) -> Result<Option<Opened>> {
     check_folder(path, false)?;
     loop {
         let before = FileId::of(path).ok();
@@ -73,29 +64,29 @@ pub(super) async fn open(path: &Path, busy: Duration, deadline: Instant, makes: 
             return Err(Error::new(ErrorKind::Refused, message));
         }
         let creating = match before {
-            None => creation_lock(path, deadline).await?,
+            None => creation_lock(path, deadline)?,
             Some(_) => None,
         };
-        let mut connection = match connect(path, busy, makes).await {
+        let connection = match connect(path, busy, makes) {
             Err(_) if !makes && FileId::of(path).is_err() => return Ok(None),
             connected => connected?,
         };
-        if !makes && !is_made(&mut connection, path).await? {
-            close(connection).await;
+        if !makes && !is_made(&connection, path)? {
+            drop(connection);
             return Ok(None);
         }
         // This is also what makes the file.
-        use_log(&mut connection, path, deadline).await?;
+        use_log(&connection, path, deadline)?;
         drop(creating);
         // Only a file that was there before and after is surely the one that SQLite opened.
         if let Some(file) = before
             && FileId::of(path).ok() == before
         {
-            make_tables(&mut connection, path).await?;
-            let undone = make_ready(&mut connection).await.map_err(|error| of_opening(path, error))?;
-            return Ok(Some(Opened { connection, file, undone }));
+            make_tables(&connection, path)?;
+            connection.execute_batch(WAIT_FOR_NOBODY).map_err(|error| of_opening(path, error))?;
+            return Ok(Some(Opened { connection, file }));
         }
-        connection.close().await.map_err(|error| of_opening(path, error))?;
+        connection.close().map_err(|(_, error)| of_opening(path, error))?;
         if Instant::now() >= deadline {
             return Err(Error::new(
                 ErrorKind::Unavailable,
@@ -138,13 +129,13 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
 
 /// Makes sure that one process at a time creates the file, and that it starts without the log of a file that was moved
 /// away: a log and an index of pages that the old file's users still have open would be shared with the new file.
-async fn creation_lock(path: &Path, deadline: Instant) -> Result<Option<File>> {
+fn creation_lock(path: &Path, deadline: Instant) -> Result<Option<File>> {
     // A lock on the folder and not on the file: closing a file drops all locks of SQLite on it in the process.
     let Ok(folder) = File::open(path.parent().unwrap_or(path)) else { return Ok(None) };
     while let Err(error) = folder.try_lock() {
         match error {
             fs::TryLockError::Error(_) => return Ok(None),
-            fs::TryLockError::WouldBlock if Instant::now() < deadline => sleep(PAUSE).await,
+            fs::TryLockError::WouldBlock if Instant::now() < deadline => sleep(PAUSE),
             fs::TryLockError::WouldBlock => {
                 return Err(Error::new(
                     ErrorKind::Unavailable,
@@ -162,53 +153,46 @@ async fn creation_lock(path: &Path, deadline: Instant) -> Result<Option<File>> {
     Ok(Some(folder))
 }
 
-async fn connect(path: &Path, busy: Duration, makes: bool) -> Result<SqliteConnection> {
-    let options = SqliteConnectOptions::new()
-        .filename(path)
-        .create_if_missing(makes)
-        .busy_timeout(busy)
-        // A write costs its pages: ours are few and their rows short. A file that exists keeps its own size.
-        .page_size(2048)
-        .pragma("wal_autocheckpoint", "0")
-        // A crash of the host may take the last commits, but it takes every holder too, and tokens also follow the
-        // clock. What has no holder is made to last by itself: see `Store::make_last`.
-        .synchronous(SqliteSynchronous::Normal)
-        // Dropped requests must not make the next one wait for room.
-        .command_buffer_size(1024)
-        .thread_name(|_| "oarlock-sqlite".to_owned())
-        .disable_statement_logging();
-    options.connect().await.map_err(|error| of_opening(path, error))
+fn connect(path: &Path, busy: Duration, makes: bool) -> Result<Connection> {
+    let wrong = |error| of_opening(path, error);
+    let creates = if makes { OpenFlags::SQLITE_OPEN_CREATE } else { OpenFlags::empty() };
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | creates;
+    let connection = Connection::open_with_flags(path, flags).map_err(wrong)?;
+    connection.busy_timeout(busy).map_err(wrong)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.execute_batch(SETTINGS).map_err(wrong)?;
+    Ok(connection)
 }
 
 /// SQLite does not wait when it changes the mode of the journal.
-async fn use_log(connection: &mut SqliteConnection, path: &Path, deadline: Instant) -> Result<()> {
+fn use_log(connection: &Connection, path: &Path, deadline: Instant) -> Result<()> {
     loop {
-        match sqlx::query(USE_WAL).fetch_all(&mut *connection).await {
+        match connection.query_row(USE_WAL, [], |_| Ok(())) {
             Ok(_) => return Ok(()),
-            Err(error) if Code::of(&error) == Code::Busy && Instant::now() < deadline => sleep(PAUSE).await,
+            Err(error) if Code::of(&error) == Code::Busy && Instant::now() < deadline => sleep(PAUSE),
             Err(error) => return Err(of_opening(path, error)),
         }
     }
 }
 
-async fn is_made(connection: &mut SqliteConnection, path: &Path) -> Result<bool> {
-    let made = sqlx::query_scalar(IS_MADE).fetch_one(connection).await;
-    made.map(|tables: i64| tables > 0).map_err(|error| of_opening(path, error))
+fn is_made(connection: &Connection, path: &Path) -> Result<bool> {
+    let made = connection.query_row(IS_MADE, [], |row| row.get::<_, i64>(0));
+    made.map(|tables| tables > 0).map_err(|error| of_opening(path, error))
 }
 
-async fn make_tables(connection: &mut SqliteConnection, path: &Path) -> Result<()> {
+fn make_tables(connection: &Connection, path: &Path) -> Result<()> {
     let wrong = |error| of_opening(path, error);
-    if !is_made(connection, path).await? {
-        sqlx::raw_sql(SCHEMA).execute(&mut *connection).await.map_err(wrong)?;
+    if !is_made(connection, path)? {
+        connection.execute_batch(SCHEMA).map_err(wrong)?;
     }
     // Where it is there, this only looks.
-    sqlx::raw_sql(VALUES).execute(&mut *connection).await.map_err(wrong)?;
-    let have_modes: i64 = sqlx::query_scalar(WAITERS_HAVE_MODES).fetch_one(&mut *connection).await.map_err(wrong)?;
+    connection.execute_batch(VALUES).map_err(wrong)?;
+    let have_modes: i64 = connection.query_row(WAITERS_HAVE_MODES, [], |row| row.get(0)).map_err(wrong)?;
     if have_modes == 0 {
-        make_modes(connection).await.map_err(wrong)?;
+        make_modes(connection).map_err(wrong)?;
     }
     let (version, floor): (Option<i64>, Option<i64>) =
-        sqlx::query_as(PROBE).fetch_one(&mut *connection).await.map_err(wrong)?;
+        connection.query_row(PROBE, [], |row| Ok((row.get(0)?, row.get(1)?))).map_err(wrong)?;
     match (version, floor) {
         (Some(VERSION), Some(_)) => Ok(()),
         (Some(version), _) if version > VERSION => Err(Error::new(
@@ -231,37 +215,14 @@ async fn make_tables(connection: &mut SqliteConnection, path: &Path) -> Result<(
 }
 
 /// Makes what several holders need. Somebody else may be about to do the same.
-async fn make_modes(connection: &mut SqliteConnection) -> sqlx::Result<()> {
-    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut *connection).await?;
-    let have_modes: i64 = sqlx::query_scalar(WAITERS_HAVE_MODES).fetch_one(&mut *connection).await?;
+fn make_modes(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(BEGIN)?;
+    let have_modes: i64 = connection.query_row(WAITERS_HAVE_MODES, [], |row| row.get(0))?;
     let made = match have_modes {
-        0 => sqlx::raw_sql(MODES).execute(&mut *connection).await.map(drop),
+        0 => connection.execute_batch(MODES).map(drop),
         _ => Ok(()),
     };
-    let end = if made.is_ok() { "COMMIT" } else { "ROLLBACK" };
-    sqlx::raw_sql(end).execute(&mut *connection).await?;
+    let end = if made.is_ok() { COMMIT } else { ROLLBACK };
+    connection.execute_batch(end)?;
     made
-}
-
-/// From here on, the store itself waits for other writers, and is told of rollbacks.
-async fn make_ready(connection: &mut SqliteConnection) -> sqlx::Result<Arc<AtomicBool>> {
-    sqlx::query("PRAGMA busy_timeout = 0").execute(&mut *connection).await?;
-    let undone = Arc::new(AtomicBool::new(false));
-    let mut handle = connection.lock_handle().await?;
-    // A rollback with a commit after it is only SQLite starting again, because somebody else made a table.
-    let committed = Arc::clone(&undone);
-    handle.set_commit_hook(move || {
-        committed.store(false, Ordering::Relaxed);
-        true
-    });
-    let rolled_back = Arc::clone(&undone);
-    handle.set_rollback_hook(move || rolled_back.store(true, Ordering::Relaxed));
-    Ok(undone)
-}
-
-/// Closes a connection and waits for its last statement, so that none of them lands after what a later one does.
-pub(super) async fn close(connection: SqliteConnection) {
-    if let Err(error) = connection.close().await {
-        tracing::debug!(%error, "a connection did not close cleanly");
-    }
 }

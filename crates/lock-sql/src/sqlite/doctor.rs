@@ -5,7 +5,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use lock_core::{Finding, Result};
-use sqlx::Row;
 
 use super::SqliteLock;
 use super::statements::{Ask, JOURNAL_MODE};
@@ -13,7 +12,7 @@ use super::statements::{Ask, JOURNAL_MODE};
 impl SqliteLock {
     pub(super) async fn findings(&self) -> Result<Vec<Finding>> {
         let answer = self.run_again(Ask { statement: JOURNAL_MODE, ..Ask::default() }).await?;
-        let mode: String = answer.rows.first().map(|row| row.get(0)).unwrap_or_default();
+        let mode: String = answer.rows.first().map(|row| row.get("journal_mode")).unwrap_or_default();
         let path = &self.store.path;
         Ok([journal_finding(&mode), network_finding(path)].into_iter().flatten().chain(rights_findings(path)).collect())
     }

@@ -16,41 +16,35 @@ pub(super) enum Code {
     Full,
     CannotOpen,
     NotADatabase,
-    /// The thread that runs the statements is gone.
-    Crashed,
     Other,
 }
 
 impl Code {
-    pub(super) fn of(error: &sqlx::Error) -> Self {
+    pub(super) fn of(error: &rusqlite::Error) -> Self {
         /// The shared-memory file could not grow: that happens on a full disk, before anything is written.
-        const IOERR_SHMSIZE: u32 = 4874;
-        match error {
-            sqlx::Error::WorkerCrashed => Self::Crashed,
-            sqlx::Error::Database(error) => {
-                let code: u32 = error.code().and_then(|code| code.parse().ok()).unwrap_or_default();
-                match code & 0xff {
-                    _ if code == IOERR_SHMSIZE => Self::Full,
-                    // A constraint fails only where a table is not ours.
-                    1 | 19 | 20 => Self::Shape,
-                    3 | 23 => Self::Rights,
-                    5 | 6 => Self::Busy,
-                    8 => Self::ReadOnly,
-                    10 => Self::Io,
-                    11 => Self::Corrupt,
-                    13 => Self::Full,
-                    14 => Self::CannotOpen,
-                    26 => Self::NotADatabase,
-                    _ => Self::Other,
-                }
-            }
+        const IOERR_SHMSIZE: i32 = 4874;
+        let (rusqlite::Error::SqliteFailure(error, _) | rusqlite::Error::SqlInputError { error, .. }) = error else {
+            return Self::Other;
+        };
+        match error.extended_code & 0xff {
+            _ if error.extended_code == IOERR_SHMSIZE => Self::Full,
+            // A constraint fails only where a table is not ours.
+            1 | 19 | 20 => Self::Shape,
+            3 | 23 => Self::Rights,
+            5 | 6 => Self::Busy,
+            8 => Self::ReadOnly,
+            10 => Self::Io,
+            11 => Self::Corrupt,
+            13 => Self::Full,
+            14 => Self::CannotOpen,
+            26 => Self::NotADatabase,
             _ => Self::Other,
         }
     }
 
     /// Is a new connection needed before anything else can work?
     pub(super) fn ends_the_connection(self) -> bool {
-        matches!(self, Self::Io | Self::Corrupt | Self::CannotOpen | Self::NotADatabase | Self::Crashed)
+        matches!(self, Self::Io | Self::Corrupt | Self::CannotOpen | Self::NotADatabase)
     }
 
     fn explain(self) -> (ErrorKind, &'static str) {
@@ -79,20 +73,19 @@ impl Code {
                 "cannot be opened; it and its folder must be writable, since SQLite keeps a -wal and a -shm file beside it",
             ),
             Self::NotADatabase => (Refused, "is not an SQLite database; name another file"),
-            Self::Crashed => (Unknown, "has lost the thread that writes to it; the next request starts another"),
             Self::Other => (Unknown, "could not be used"),
         }
     }
 }
 
 /// The error of a statement.
-pub(super) fn of_statement(path: &Path, error: sqlx::Error) -> Error {
+pub(super) fn of_statement(path: &Path, error: rusqlite::Error) -> Error {
     let (kind, wrong) = Code::of(&error).explain();
     Error::new(kind, format!("the file {} {wrong}", path.display())).with_source(error)
 }
 
 /// The error of opening: nothing was asked yet, so nothing can be unknown.
-pub(super) fn of_opening(path: &Path, error: sqlx::Error) -> Error {
+pub(super) fn of_opening(path: &Path, error: rusqlite::Error) -> Error {
     let (kind, wrong) = Code::of(&error).explain();
     let kind = if kind == ErrorKind::Unknown { ErrorKind::Unavailable } else { kind };
     Error::new(kind, format!("the file {} {wrong}", path.display())).with_source(error)

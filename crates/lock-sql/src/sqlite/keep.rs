@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use lock_core::{Claim, Kept, Result};
-use sqlx::Row;
 
 use super::SqliteLock;
 use super::statements::{Ask, KEEP};

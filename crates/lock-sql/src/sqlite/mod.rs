@@ -1,6 +1,7 @@
 //! Locks in an SQLite file, for the processes of one host.
 
 mod acquire;
+mod batch;
 mod checkpoint;
 mod connection;
 mod doctor;
@@ -10,8 +11,10 @@ mod keep;
 mod mode_statements;
 mod modes;
 mod options;
+mod queue;
 mod release;
 mod renew;
+mod row;
 mod statements;
 mod status;
 mod store;
@@ -84,8 +87,8 @@ impl SqliteLock {
         SqliteOptions::new(path).prefix(prefix).open().await
     }
 
-    fn new(store: Store, prefix: &str) -> Self {
-        Self { store: Arc::new(store), prefix: Prefix::new(prefix), wake: Wake::new(), sweeper: Sweeper::default() }
+    fn new(store: Arc<Store>, prefix: &str) -> Self {
+        Self { store, prefix: Prefix::new(prefix), wake: Wake::new(), sweeper: Sweeper::default() }
     }
 
     /// The file.

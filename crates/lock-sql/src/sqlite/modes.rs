@@ -2,7 +2,6 @@
 
 use lock_core::{Claim, Grant, Holder, LockName, Mode, OwnerId, Result, Slots, StoreToken, Unlocked};
 use serde_json::json;
-use sqlx::Row;
 
 use super::SqliteLock;
 use super::mode_statements::{GRANT_BESIDE, OWN, RELEASE_BESIDE, RESIZE};
@@ -42,9 +41,9 @@ impl SqliteLock {
         for statement in [GRANT_BESIDE, OWN] {
             let answer = self.store.run(Ask { statement, ..ask }).await?;
             let Some(row) = answer.rows.first() else { continue };
-            let Some(token) = row.get::<Option<i64>, _>("token") else { continue };
+            let Some(token) = row.get::<Option<i64>>("token") else { continue };
             let slots: Vec<u32> = serde_json::from_str(row.get("slots")).unwrap_or_default();
-            let left = duration(row.get::<i64, _>("left_us").min(lease_us));
+            let left = duration(row.get::<i64>("left_us").min(lease_us));
             let grant = Grant::new(StoreToken::new(token as u64)?, answer.sent + left);
             return Ok(Some(grant.with_slots(Slots::new(slots))));
         }
@@ -57,7 +56,7 @@ impl SqliteLock {
         let key = self.key(&claim.name);
         let ask = Ask { statement: OWN, key: &key, owner: claim.owner.as_str(), ..Ask::default() };
         let answer = self.run_again(ask).await?;
-        match answer.rows.first().and_then(|row| row.get::<Option<&str>, _>("phase")) {
+        match answer.rows.first().and_then(|row| row.get::<Option<&str>>("phase")) {
             Some(owner) => claim.mode.check_kind(kind(owner)),
             None => Ok(()),
         }

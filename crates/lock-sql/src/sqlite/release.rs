@@ -1,7 +1,6 @@
 //! How a lock is given back, and the next in line told.
 
 use lock_core::{Claim, LockName, Mode, OwnerId, Result, Unlocked};
-use sqlx::Row;
 
 use super::SqliteLock;
 use super::statements::{Ask, LEAVE, RELEASE};

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 
 use lock_core::{Claim, Mode, Renewal, Result};
-use sqlx::Row;
 
 use super::SqliteLock;
 use super::mode_statements::RENEW_BESIDE;
@@ -14,6 +13,9 @@ use crate::modes::alike;
 
 /// How many leases one statement prolongs: it keeps other writers waiting meanwhile.
 const RENEWED_AT_ONCE: usize = 256;
+
+/// So many take no longer than other requests.
+const FEW: usize = 16;
 
 impl SqliteLock {
     pub(super) async fn renew_all(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
@@ -36,7 +38,8 @@ impl SqliteLock {
         let leases = serde_json::to_string(&leases).expect("text and numbers are JSON");
         let alone = claims.first().is_none_or(|claim| claim.mode == Mode::Exclusive);
         let statement = if alone { RENEW } else { RENEW_BESIDE };
-        let answer = self.store.run(Ask { statement, text: Some(&leases), many: true, ..Ask::default() }).await?;
+        let answer =
+            self.store.run(Ask { statement, text: Some(&leases), long: claims.len() > FEW, ..Ask::default() }).await?;
         let held: HashSet<&str> = answer.rows.iter().map(|row| row.get("owner")).collect();
         let renewal = |claim: &Claim| match held.contains(claim.owner.as_str()) {
             true => Renewal::Held { valid_until: answer.sent + duration(micros(claim.lease)) },

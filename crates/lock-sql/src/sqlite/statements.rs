@@ -1,11 +1,9 @@
-//! All the SQL. Each statement decides alone and commits by itself.
+//! All the SQL. Each statement decides alone, and commits by itself or with those that run beside it.
 //!
 //! The parameters are the same everywhere, see [`Ask`]: ?1 the lock's key, ?2 the owner, ?3 our boot, ?4 the host's
 //! time, ?5 the wall clock, ?6 a lease, ?7 a ticket or a limit, ?8 a text. All times are in microseconds.
 
-use sqlx::Arguments;
-use sqlx::error::BoxDynError;
-use sqlx::sqlite::SqliteArguments;
+use rusqlite::Statement;
 
 use super::host_clock::Moment;
 
@@ -365,6 +363,23 @@ pub(super) const JOURNAL_MODE: &str = "PRAGMA journal_mode";
 /// Asks for a write-ahead log, and answers the mode that the journal now has.
 pub(super) const USE_WAL: &str = "PRAGMA journal_mode = WAL";
 
+/// Begins a transaction that several requests share, as one that writes.
+pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
+
+/// Commits it.
+pub(super) const COMMIT: &str = "COMMIT";
+
+/// Undoes it.
+pub(super) const ROLLBACK: &str = "ROLLBACK";
+
+/// How a connection begins. A write costs its pages: ours are few and their rows short; a file that exists keeps its own
+/// size. A crash of the host may take the last commits, but it takes every holder too, and tokens also follow the clock.
+/// What has no holder is made to last by itself: see `Store::make_last`.
+pub(super) const SETTINGS: &str = "PRAGMA page_size = 2048; PRAGMA wal_autocheckpoint = 0; PRAGMA synchronous = NORMAL";
+
+/// From here on, the store itself waits for other writers.
+pub(super) const WAIT_FOR_NOBODY: &str = "PRAGMA busy_timeout = 0";
+
 /// A statement and its parameters; those that it does not name may stay empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ask<'a> {
@@ -379,25 +394,52 @@ pub(super) struct Ask<'a> {
     pub(super) number: i64,
     /// ?8
     pub(super) text: Option<&'a str>,
-    /// May the answer have more than one row?
-    pub(super) many: bool,
+    /// May it take long? Then it runs on a thread for blocking calls.
+    pub(super) long: bool,
     /// Is it no part of a request?
     pub(super) beside: bool,
     /// Is the file made for it, and our tables in it, if they are missing?
     pub(super) makes: bool,
 }
 
-impl Ask<'_> {
-    pub(super) fn arguments(&self, boot: i64, now: Moment) -> Result<SqliteArguments, BoxDynError> {
-        let mut arguments = SqliteArguments::default();
-        arguments.add(self.key)?;
-        arguments.add(self.owner)?;
-        arguments.add(boot)?;
-        arguments.add(now.host_us)?;
-        arguments.add(now.wall_us)?;
-        arguments.add(self.lease_us)?;
-        arguments.add(self.number)?;
-        arguments.add(self.text)?;
-        Ok(arguments)
+/// An [`Ask`] that waits for its turn.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) statement: &'static str,
+    key: String,
+    owner: String,
+    lease_us: i64,
+    number: i64,
+    text: Option<String>,
+    pub(super) long: bool,
+    pub(super) beside: bool,
+    pub(super) makes: bool,
+}
+
+impl From<Ask<'_>> for Asked {
+    fn from(ask: Ask<'_>) -> Self {
+        let Ask { statement, key, owner, lease_us, number, text, long, beside, makes } = ask;
+        let text = text.map(str::to_owned);
+        Self { statement, key: key.to_owned(), owner: owner.to_owned(), lease_us, number, text, long, beside, makes }
+    }
+}
+
+impl Asked {
+    /// Binds the parameters. A statement need not name the last ones.
+    pub(super) fn bind(&self, statement: &mut Statement<'_>, boot: i64, now: Moment) -> rusqlite::Result<()> {
+        let count = statement.parameter_count();
+        for index in 1..=count {
+            match index {
+                1 => statement.raw_bind_parameter(index, &self.key)?,
+                2 => statement.raw_bind_parameter(index, &self.owner)?,
+                3 => statement.raw_bind_parameter(index, boot)?,
+                4 => statement.raw_bind_parameter(index, now.host_us)?,
+                5 => statement.raw_bind_parameter(index, now.wall_us)?,
+                6 => statement.raw_bind_parameter(index, self.lease_us)?,
+                7 => statement.raw_bind_parameter(index, self.number)?,
+                _ => statement.raw_bind_parameter(index, self.text.as_deref())?,
+            }
+        }
+        Ok(())
     }
 }

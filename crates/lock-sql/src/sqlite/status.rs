@@ -3,10 +3,9 @@
 use lock_core::{
     Error, ErrorKind, Holder, ListQuery, LockName, LockStatus, LockValue, Mode, OwnerId, Page, Result, Unlocked, Waiter,
 };
-use sqlx::Row;
-use sqlx::sqlite::SqliteRow;
 
 use super::SqliteLock;
+use super::row::Row;
 use super::statements::{Ask, HOLDER, INSPECT, LIST};
 use super::store::Failure;
 use crate::keys::holder;
@@ -15,7 +14,7 @@ use crate::modes::{is_marked, mark, mode, together};
 impl SqliteLock {
     pub(super) async fn status_of(&self, name: &LockName) -> Result<LockStatus> {
         let key = self.key(name);
-        let answer = self.run_again(Ask { statement: INSPECT, key: &key, ..Ask::default() }).await?;
+        let answer = self.run_again(Ask { statement: INSPECT, key: &key, long: true, ..Ask::default() }).await?;
         match answer.rows.first() {
             Some(row) => self.status(row),
             None => Ok(LockStatus::free(name.clone())),
@@ -41,7 +40,7 @@ impl SqliteLock {
             owner: &after,
             number: query.fetch_size() as i64,
             text: Some(&end),
-            many: true,
+            long: true,
             ..Ask::default()
         };
         let answer = self.run_again(ask).await?;
@@ -75,7 +74,7 @@ impl SqliteLock {
         Ok(None)
     }
 
-    fn status(&self, row: &SqliteRow) -> Result<LockStatus> {
+    fn status(&self, row: &Row) -> Result<LockStatus> {
         let foreign = |what: &str| {
             let path = self.store.path.display();
             Error::new(ErrorKind::Refused, format!("the file {path} has a row whose {what} is none of ours"))
@@ -88,17 +87,17 @@ impl SqliteLock {
         let Some(kind) = holder.as_ref().and_then(|holder| mark(holder.owner.as_str())) else {
             return Ok(LockStatus::new(name, holder, waiters));
         };
-        let several = row.get::<Option<&str>, _>("several").unwrap_or("[]");
+        let several = row.get::<Option<&str>>("several").unwrap_or("[]");
         let several = together(kind, several).and_then(Result::ok).ok_or_else(|| foreign("holders"))?;
         Ok(LockStatus::new(name, several, waiters))
     }
 }
 
-fn holder_in(row: &SqliteRow) -> Result<Option<Holder>> {
-    let Some(owner) = row.get::<Option<&str>, _>("owner") else { return Ok(None) };
+fn holder_in(row: &Row) -> Result<Option<Holder>> {
+    let Some(owner) = row.get::<Option<&str>>("owner") else { return Ok(None) };
     let left: i64 = row.get("left_us");
     // Of another boot there is no start to count from: its last renewal is all that is known.
-    let held = row.get::<Option<i64>, _>("held_us").unwrap_or(row.get::<i64, _>("lease_us") - left);
-    let value = row.get::<Option<&str>, _>("value").and_then(|value| LockValue::from_store(value.as_bytes()));
+    let held = row.get::<Option<i64>>("held_us").unwrap_or(row.get::<i64>("lease_us") - left);
+    let value = row.get::<Option<&str>>("value").and_then(|value| LockValue::from_store(value.as_bytes()));
     Ok(Some(holder(owner, held, left, row.get("token"))?.with_value(value)))
 }

@@ -1,35 +1,32 @@
-//! One connection to the file, through which all statements go one after the other, each in bounded time.
+//! The file: how a request waits for its answer, in bounded time, and how a turn at the file is used.
 
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant as Real};
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{Either, select};
 use lock_core::{Clock, Error, ErrorKind, Instant, Result};
-use sqlx::SqliteConnection;
-use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use tokio::sync::Mutex;
 
+use super::batch::{self, At};
 use super::checkpoint::Checkpoints;
 use super::connection::{self, Opened, beside};
 use super::error::{Code, of_statement};
 use super::host_clock::HostClock;
 use super::options::make_folder_of;
+use super::queue::{Queue, Slot, Turn, Waits};
+use super::row::Row;
 use super::statements::Ask;
-use crate::keys::{SENT, SWEPT};
 
 /// What a request may take beyond the time that SQLite waits for another writer.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The file, and the one connection to it.
 ///
-/// One connection and not a pool: its thread runs the statements in the order in which they were sent, also those of a
-/// future that was dropped meanwhile. So whatever an `unlock` finds done or not done, nothing sent before lands after
-/// it.
-#[derive(Debug)]
+/// One connection and not a pool: the requests run in the order in which they came. So whatever an `unlock` finds done or
+/// not done, nothing asked for before lands after it.
 pub(super) struct Store {
     pub(super) path: PathBuf,
     pub(super) clock: Arc<dyn Clock>,
@@ -37,33 +34,14 @@ pub(super) struct Store {
     pub(super) busy: Duration,
     /// Is the folder ours to make?
     owns_folder: bool,
-    slot: Mutex<Slot>,
+    queue: Arc<Queue>,
     checkpoints: Checkpoints,
-}
-
-enum Slot {
-    Empty,
-    Open(Opened),
-    /// Must end before another is opened: a statement on its way would land after those of the next connection.
-    Closing(BoxFuture<'static, ()>),
-    Closed,
-}
-
-impl std::fmt::Debug for Slot {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Empty => "Empty",
-            Self::Open(_) => "Open",
-            Self::Closing(_) => "Closing",
-            Self::Closed => "Closed",
-        })
-    }
 }
 
 /// The rows that a statement answered, after it was committed, and when it was sent.
 #[derive(Debug)]
 pub(super) struct Answer {
-    pub(super) rows: Vec<SqliteRow>,
+    pub(super) rows: Vec<Row>,
     pub(super) sent: Instant,
 }
 
@@ -94,22 +72,9 @@ impl From<Error> for Failure {
     }
 }
 
-/// How one attempt to run a statement ended.
-enum Attempt {
-    /// Another process is writing. Nothing was done.
-    Busy(sqlx::Error),
-    Failed(Failure),
-}
-
-impl From<Failure> for Attempt {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
-    }
-}
-
 /// The pauses while another process writes: none at first, since a write takes some ten microseconds, and then a
 /// sixteenth of the time waited so far. Who was unlucky so far is not to come last again: where many write, others get
-/// on meanwhile. SQLite's own begin with a millisecond, and would keep the connection's thread from everything else.
+/// on meanwhile. SQLite's own begin with a millisecond, and would keep the turn from all others.
 #[derive(Default)]
 struct Pauses(u32);
 
@@ -131,16 +96,16 @@ impl Store {
         host: HostClock,
         busy: Duration,
         owns_folder: bool,
-    ) -> Result<Self> {
-        let (slot, checkpoints) = (Mutex::new(Slot::Empty), Checkpoints::default());
-        let store = Self { path, clock, host, busy, owns_folder, slot, checkpoints };
-        let deadline = tokio::time::Instant::now() + store.limit();
-        match tokio::time::timeout_at(deadline, async {
-            store.slot.lock().await.opened(&store, deadline, false).await.map(drop)
-        })
-        .await
-        {
-            Ok(Err(Failure::Error(error))) => Err(error),
+    ) -> Result<Arc<Self>> {
+        let checkpoints = Checkpoints::default();
+        let store = Arc::new(Self { path, clock, host, busy, owns_folder, queue: Queue::new(), checkpoints });
+        let opens = Arc::clone(&store);
+        let opening = tokio::task::spawn_blocking(move || match opens.queue.turn() {
+            Some(mut turn) => opens.opened(&mut turn.slot, Real::now() + opens.limit(), false).map(drop),
+            None => Ok(()),
+        });
+        match tokio::time::timeout(store.limit(), opening).await {
+            Ok(Ok(Err(Failure::Error(error)))) => Err(error),
             Ok(_) => Ok(store),
             Err(_) => Err(store.too_slow(false)),
         }
@@ -162,76 +127,120 @@ impl Store {
         self.busy + GRACE
     }
 
-    /// Runs a statement. If the future is dropped, the statement may still run, but before any that comes later.
-    pub(super) async fn run(&self, ask: Ask<'_>) -> Result<Answer, Failure> {
-        let sent = AtomicBool::new(false);
-        let start = tokio::time::Instant::now();
-        let running = async {
-            let mut pauses = Pauses::default();
-            loop {
-                match self.run_once(ask, start + self.limit(), &sent).await {
-                    Err(Attempt::Busy(error)) if start.elapsed() >= self.busy => {
-                        return Err(of_statement(&self.path, error).into());
-                    }
-                    Err(Attempt::Busy(_)) => {
-                        sent.store(false, Ordering::Relaxed);
-                        pauses.next(start.elapsed()).await;
-                    }
-                    Err(Attempt::Failed(failure)) => return Err(failure),
-                    Ok(answer) => return Ok(answer),
-                }
-            }
-        };
-        match tokio::time::timeout_at(start + self.limit(), running).await {
+    /// Runs a statement. If the future is dropped, the statement may still run, but before any that comes later. If it is
+    /// only not polled, it runs with those that come later.
+    pub(super) async fn run(self: &Arc<Self>, ask: Ask<'_>) -> Result<Answer, Failure> {
+        let start = Real::now();
+        let mut waits = self.queue.put(ask, start);
+        let answering = self.answered(&mut waits, start);
+        match tokio::time::timeout_at((start + self.limit()).into(), answering).await {
             Ok(answer) => answer,
-            Err(_) => Err(self.too_slow(sent.into_inner()).into()),
+            Err(_) => Err(self.too_slow(waits.progress.sent.load(Ordering::Relaxed)).into()),
         }
     }
 
-    async fn run_once(
-        &self,
-        ask: Ask<'_>,
-        deadline: tokio::time::Instant,
-        is_sent: &AtomicBool,
-    ) -> Result<Answer, Attempt> {
-        let mut slot = self.slot.lock().await;
-        let opened = slot.opened(self, deadline, ask.makes).await?;
-        // In this order, and before sending: our own instant must be the earlier end of the lease.
-        let sent = self.clock.now();
-        let arguments = ask.arguments(self.host.boot(), self.host.now()).map_err(sqlx::Error::Encode);
-        let arguments = arguments.map_err(|error| Failure::Error(of_statement(&self.path, error)))?;
-        is_sent.store(true, Ordering::Relaxed);
-        opened.expect_commit();
-        match ask.beside {
-            true => tracing::trace!(target: SWEPT, statement = ask.statement),
-            false => tracing::trace!(target: SENT, statement = ask.statement),
-        }
-        let rows = fetch(&mut opened.connection, ask, arguments).await;
-        let undone = opened.is_undone();
-        // After the commit, so that a grant in a file that others no longer see is not taken for one.
-        if opened.is_replaced(&self.path) {
-            tracing::warn!(path = %self.path.display(), "the file was replaced: everything held in it is lost");
-            slot.discard();
-            return Err(Failure::Replaced.into());
-        }
-        match rows {
-            Ok(rows) if !undone => {
-                self.checkpoints.consider(&self.path);
-                Ok(Answer { rows, sent })
+    async fn answered(self: &Arc<Self>, waits: &mut Waits, start: Real) -> Result<Answer, Failure> {
+        let mut pauses = Pauses::default();
+        // Who asks at the same moment shares the transaction.
+        tokio::task::yield_now().await;
+        loop {
+            if let Some(answer) = waits.answered() {
+                return answer;
             }
-            Ok(_) => {
-                slot.discard();
-                let message = format!("the file {} could not be written; check the disk", self.path.display());
-                Err(Failure::Error(Error::new(ErrorKind::Unknown, message)).into())
-            }
-            Err(error) if Code::of(&error) == Code::Busy => Err(Attempt::Busy(error)),
-            Err(error) => {
-                if Code::of(&error).ends_the_connection() {
-                    slot.discard();
+            let freed = self.queue.freed();
+            let Some(turn) = self.queue.turn() else {
+                match select(&mut waits.answer, std::pin::pin!(freed)).await {
+                    Either::Left((answer, _)) => return answer.unwrap_or_else(|_| Err(Error::closed().into())),
+                    Either::Right(_) => continue,
                 }
-                Err(Failure::Error(of_statement(&self.path, error)).into())
+            };
+            self.serve(turn).await;
+            if let Some(answer) = waits.answered() {
+                return answer;
+            }
+            if waits.progress.busy.load(Ordering::Relaxed) {
+                let pause = std::pin::pin!(pauses.next(start.elapsed()));
+                if let Either::Left((answer, _)) = select(&mut waits.answer, pause).await {
+                    return answer.unwrap_or_else(|_| Err(Error::closed().into()));
+                }
             }
         }
+    }
+
+    /// Uses the turn here, or on a thread for blocking calls if that may take long. There, it goes on if the future is
+    /// dropped.
+    async fn serve(self: &Arc<Self>, mut turn: Turn) {
+        if !turn.blocks {
+            return self.use_turn(&mut turn);
+        }
+        let store = Arc::clone(self);
+        // What is not done when a runtime ends goes back to the queue with the turn.
+        let _ = tokio::task::spawn_blocking(move || store.use_turn(&mut turn)).await;
+    }
+
+    /// Runs what the turn has. What is left in it found the file busy.
+    fn use_turn(&self, turn: &mut Turn) {
+        while let Some(job) = turn.jobs.front() {
+            match self.opened(&mut turn.slot, job.start + self.limit(), job.asked.makes) {
+                Ok(()) => break,
+                Err(failure) => {
+                    if let Some(job) = turn.jobs.pop_front() {
+                        job.answer(Err(failure));
+                    }
+                }
+            }
+        }
+        let Slot::Open(opened) = &turn.slot else { return };
+        let jobs: Vec<_> = turn.jobs.iter().collect();
+        if jobs.is_empty() {
+            return;
+        }
+        let at = At { clock: &*self.clock, host: &self.host };
+        let mut ran = batch::run(&opened.connection, &jobs, at);
+        // After the commit, so that a grant in a file that others no longer see is not taken for one.
+        let replaced = opened.is_replaced(&self.path);
+        if replaced {
+            tracing::warn!(path = %self.path.display(), "the file was replaced: everything held in it is lost");
+        }
+        let broken = ran.iter().any(|ran| ran.as_ref().is_err_and(|error| Code::of(error).ends_the_connection()));
+        if replaced || broken {
+            turn.slot = Slot::Empty;
+        }
+        for job in std::mem::take(&mut turn.jobs) {
+            match ran.remove(0) {
+                _ if replaced => job.answer(Err(Failure::Replaced)),
+                Err(error) if Code::of(&error) == Code::Busy => match job.start.elapsed() >= self.busy {
+                    true => job.answer(Err(of_statement(&self.path, error).into())),
+                    false => {
+                        job.progress.busy.store(true, Ordering::Relaxed);
+                        turn.jobs.push_back(job);
+                    }
+                },
+                ran => {
+                    self.checkpoints.consider(&self.path);
+                    job.answer(ran.map_err(|error| of_statement(&self.path, error).into()));
+                }
+            }
+        }
+    }
+
+    /// Opens the file if it is not.
+    fn opened(&self, slot: &mut Slot, deadline: Real, makes: bool) -> Result<(), Failure> {
+        match slot {
+            Slot::Open(_) => return Ok(()),
+            Slot::Closed => return Err(Error::closed().into()),
+            Slot::Empty => {}
+        }
+        if self.owns_folder {
+            match makes {
+                true => make_folder_of(&self.path)?,
+                false if !self.path.exists() => return Err(self.unmade()),
+                false => {}
+            }
+        }
+        let opened: Option<Opened> = connection::open(&self.path, self.busy, deadline, makes)?;
+        *slot = Slot::Open(opened.ok_or_else(|| self.unmade())?);
+        Ok(())
     }
 
     fn too_slow(&self, sent: bool) -> Error {
@@ -261,14 +270,34 @@ impl Store {
     }
 
     /// Closes the connection for good.
-    pub(super) async fn close(&self) -> Result<()> {
+    pub(super) async fn close(self: &Arc<Self>) -> Result<()> {
         let closing = async {
-            let mut slot = self.slot.lock().await;
-            slot.discard();
-            slot.settle().await;
-            *slot = Slot::Closed;
+            let mut turn = loop {
+                let freed = self.queue.freed();
+                match self.queue.turn() {
+                    Some(turn) => break turn,
+                    None => freed.await,
+                }
+            };
+            let store = Arc::clone(self);
+            // What was asked for before comes first. The last connection to close moves the log into the file.
+            let ending = move || {
+                store.use_turn(&mut turn);
+                turn.slot = Slot::Closed;
+            };
+            let _ = tokio::task::spawn_blocking(ending).await;
         };
         tokio::time::timeout(self.limit(), closing).await.map_err(|_| self.too_slow(false))
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // The last connection to close waits for the disk, which a runtime's thread must not.
+        let Some(mut turn) = self.queue.turn() else { return };
+        if let Slot::Open(opened) = std::mem::replace(&mut turn.slot, Slot::Closed) {
+            let _ = std::thread::Builder::new().name("oarlock-sqlite".to_owned()).spawn(move || drop(opened));
+        }
     }
 }
 
@@ -283,60 +312,4 @@ fn sync(path: &Path) -> io::Result<()> {
     // Both may be new. Not every folder can be opened, and not every file system knows this.
     let _ = File::open(path.parent().unwrap_or(path)).and_then(|folder| folder.sync_all());
     Ok(())
-}
-
-/// Most statements answer with one row at most. Of these, sqlx sends the row after it has reset the statement, and so
-/// after the commit: one message and one wake-up, where a statement that is read to its end takes two and a third more
-/// time. It keeps silent about a commit that failed, though; SQLite rolls back then, which the caller counts.
-async fn fetch(
-    connection: &mut SqliteConnection,
-    ask: Ask<'_>,
-    arguments: SqliteArguments,
-) -> sqlx::Result<Vec<SqliteRow>> {
-    let query = sqlx::query_with(ask.statement, arguments);
-    match ask.many {
-        true => query.fetch_all(connection).await,
-        false => Ok(query.fetch_optional(connection).await?.into_iter().collect()),
-    }
-}
-
-impl Slot {
-    async fn opened(
-        &mut self,
-        store: &Store,
-        deadline: tokio::time::Instant,
-        makes: bool,
-    ) -> Result<&mut Opened, Failure> {
-        self.settle().await;
-        if let Self::Empty = self {
-            if store.owns_folder {
-                match makes {
-                    true => make_folder_of(&store.path)?,
-                    false if !store.path.exists() => return Err(store.unmade()),
-                    false => {}
-                }
-            }
-            let opened = connection::open(&store.path, store.busy, deadline, makes).await?;
-            *self = Self::Open(opened.ok_or_else(|| store.unmade())?);
-        }
-        match self {
-            Self::Open(opened) => Ok(opened),
-            _ => Err(Error::closed().into()),
-        }
-    }
-
-    fn discard(&mut self) {
-        *self = match std::mem::replace(self, Self::Empty) {
-            Self::Open(opened) => Self::Closing(Box::pin(connection::close(opened.connection))),
-            other => other,
-        };
-    }
-
-    /// Waits until a connection that was given up is closed. Cancel safe: the next caller waits on.
-    async fn settle(&mut self) {
-        if let Self::Closing(closing) = self {
-            closing.await;
-            *self = Self::Empty;
-        }
-    }
 }

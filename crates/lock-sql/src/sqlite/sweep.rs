@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use lock_core::Result;
-use sqlx::Row;
 
 use super::SqliteLock;
 use super::statements::{Ask, SWEEP, SWEEP_IS_DONE, SWEEP_IS_DUE, SWEEP_LINE, SWEEP_VALUES};
@@ -28,7 +27,7 @@ impl SqliteLock {
 /// Looks at the next rows, unless that was done just now. Two clients that do so at once delete the same.
 async fn batch(store: Arc<Store>, apart: Duration) -> Result<Option<Swept>> {
     let number = SWEPT_AT_ONCE as i64;
-    let run = async |ask: Ask<'_>| match store.run(Ask { number, beside: true, ..ask }).await {
+    let run = async |ask: Ask<'_>| match store.run(Ask { number, beside: true, long: true, ..ask }).await {
         Ok(answer) => Ok(answer.rows),
         Err(Failure::Error(error)) => Err(error),
         // There is nothing to sweep.
@@ -37,7 +36,7 @@ async fn batch(store: Arc<Store>, apart: Duration) -> Result<Option<Swept>> {
     let due = run(Ask { statement: SWEEP_IS_DUE, lease_us: micros(apart), ..Ask::default() }).await?;
     let Some(due) = due.first() else { return Ok(None) };
     let range = Ask { key: due.get("place"), text: due.get("last"), ..Ask::default() };
-    let deleted = run(Ask { statement: SWEEP, many: true, ..range }).await?.len() as u64;
+    let deleted = run(Ask { statement: SWEEP, ..range }).await?.len() as u64;
     for statement in [SWEEP_LINE, SWEEP_VALUES, SWEEP_IS_DONE] {
         run(Ask { statement, ..range }).await?;
     }

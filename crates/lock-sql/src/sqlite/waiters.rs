@@ -7,7 +7,6 @@
 use std::time::Duration;
 
 use lock_core::{Claim, Grant, Mode, Result};
-use sqlx::Row;
 use tokio::time::{Instant, timeout};
 
 use super::SqliteLock;
@@ -63,8 +62,7 @@ impl SqliteLock {
             let Some(row) = answer.rows.first() else { continue };
             let ticket = row.get("ticket");
             let view = View { held: row.get("held_us"), ahead: row.get("ahead_us") };
-            if let Some(found) =
-                row.get::<Option<&str>, _>("phase").map(kind).filter(|kind| !claim.mode.is_kind_of(*kind))
+            if let Some(found) = row.get::<Option<&str>>("phase").map(kind).filter(|kind| !claim.mode.is_kind_of(*kind))
             {
                 self.leave(claim).await?;
                 return Err(claim.mode.check_kind(found).err().map_or(Failure::Replaced, Failure::Error));
@@ -111,7 +109,7 @@ impl SqliteLock {
             }
             let answer = self.store.run(Ask { statement: look, text, ..ask }).await?;
             let Some(row) = answer.rows.first() else { return Ok(None) };
-            let Some(unseen_us) = row.get::<Option<i64>, _>("unseen_us") else { return Ok(None) };
+            let Some(unseen_us) = row.get::<Option<i64>>("unseen_us") else { return Ok(None) };
             view = View { held: row.get("held_us"), ahead: row.get("ahead_us") };
             if place.wake().is_some() && Duration::from_micros(unseen_us.unsigned_abs()) > seen.elapsed() + TICK {
                 // A release could not reach us, as from another network namespace, and nor could the next.
@@ -128,7 +126,7 @@ impl SqliteLock {
     /// Wakes the first in line of a lock that may be free, if there is anybody.
     pub(super) async fn wake_next(&self, key: &str, owner: &str) -> Result<(), Failure> {
         let answer = self.store.run(Ask { statement: NEXT, key, owner, ..Ask::default() }).await?;
-        match answer.rows.first().and_then(|row| row.get::<Option<String>, _>("wake")) {
+        match answer.rows.first().and_then(|row| row.get::<Option<String>>("wake")) {
             Some(wake) => self.tell(key, owner, wake).await,
             None => Ok(()),
         }
@@ -139,7 +137,7 @@ impl SqliteLock {
         while !self.wake.tell(&wake) {
             self.store.run(Ask { statement: PASS_OVER, key, owner, text: Some(&wake), ..Ask::default() }).await?;
             let answer = self.store.run(Ask { statement: NEXT, key, owner, ..Ask::default() }).await?;
-            match answer.rows.first().and_then(|row| row.get::<Option<String>, _>("wake")) {
+            match answer.rows.first().and_then(|row| row.get::<Option<String>>("wake")) {
                 Some(next) => wake = next,
                 None => break,
             }
