@@ -53,6 +53,7 @@ pub(super) fn run(connection: &Connection, jobs: &[&Job], at: At<'_>) -> Vec<Ran
     let undone = connection.is_autocommit() || connection.execute_batch(ROLLBACK).is_ok();
     match Code::of(&error) {
         Code::Busy if undone => jobs.iter().map(|_| Err(busy_error())).collect(),
+        code if undone && !code.ends_the_connection() => jobs.iter().map(alone).collect(),
         _ => jobs.iter().map(|_| Err(uncommitted())).collect(),
     }
 }

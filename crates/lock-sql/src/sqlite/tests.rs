@@ -17,6 +17,7 @@ use super::{SqliteLock, SqliteOptions};
 mod files;
 mod growth;
 mod keeping;
+mod together;
 
 const LEASE: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(300);

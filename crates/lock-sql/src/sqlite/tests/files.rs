@@ -121,7 +121,7 @@ async fn a_commit_that_fails_is_an_error() {
     .unwrap();
     let a = claim("job", "a", LEASE);
     let error = lock.try_lock(&a).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
     assert_eq!(lock.unlock(&a).await.unwrap(), Unlocked::NotHeld);
     assert_eq!(rows(&file, "lock").await, 0);
     sqlx::raw_sql("DROP TRIGGER spoil").execute(&mut file.raw().await).await.unwrap();
