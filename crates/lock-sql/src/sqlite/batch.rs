@@ -14,7 +14,6 @@ use super::queue::Job;
 use super::row::{Columns, Row};
 use super::statements::{BEGIN, COMMIT, ROLLBACK};
 use super::store::Answer;
-use crate::keys::{SENT, SWEPT};
 
 /// What the requests are run with.
 #[derive(Clone, Copy)]
@@ -78,10 +77,6 @@ fn execute(connection: &Connection, job: &Job, at: At<'_>) -> Ran {
     let now = at.host.now();
     let asked = &job.asked;
     job.progress.sent.store(true, Ordering::Relaxed);
-    match asked.beside {
-        true => tracing::trace!(target: SWEPT, statement = asked.statement),
-        false => tracing::trace!(target: SENT, statement = asked.statement),
-    }
     let mut statement = connection.prepare_cached(asked.statement)?;
     asked.bind(&mut statement, at.host.boot(), now)?;
     let mut columns: Option<Columns> = None;

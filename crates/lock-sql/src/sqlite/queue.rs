@@ -94,6 +94,8 @@ pub(super) struct Turn {
     pub(super) slot: Slot,
     pub(super) jobs: VecDeque<Job>,
     began: Instant,
+    /// May it take long though the disk is fast?
+    long: bool,
     /// Is it to run on a thread for blocking calls?
     pub(super) blocks: bool,
 }
@@ -132,8 +134,8 @@ impl Queue {
         let count = state.waiting.len().min(TOGETHER);
         let jobs: VecDeque<_> = state.waiting.drain(..count).collect();
         let slow = state.slow_until.is_some_and(|until| began < until);
-        let blocks = slow || !matches!(slot, Slot::Open(_)) || jobs.iter().any(|job| job.asked.long);
-        Some(Turn { queue: Arc::clone(self), slot, jobs, began, blocks })
+        let long = !matches!(slot, Slot::Open(_)) || jobs.iter().any(|job| job.asked.long);
+        Some(Turn { queue: Arc::clone(self), slot, jobs, began, long, blocks: slow || long })
     }
 }
 
@@ -152,7 +154,7 @@ impl Drop for Turn {
             job.progress.sent.store(false, Ordering::Relaxed);
             state.waiting.push_front(job);
         }
-        if self.began.elapsed() > SLOW {
+        if !self.long && self.began.elapsed() > SLOW {
             state.slow_until = Some(Instant::now() + FOR_SOME_TIME);
         }
         drop(state);

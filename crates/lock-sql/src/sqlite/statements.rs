@@ -412,15 +412,14 @@ pub(super) struct Asked {
     number: i64,
     text: Option<String>,
     pub(super) long: bool,
-    pub(super) beside: bool,
     pub(super) makes: bool,
 }
 
 impl From<Ask<'_>> for Asked {
     fn from(ask: Ask<'_>) -> Self {
-        let Ask { statement, key, owner, lease_us, number, text, long, beside, makes } = ask;
+        let Ask { statement, key, owner, lease_us, number, text, long, makes, .. } = ask;
         let text = text.map(str::to_owned);
-        Self { statement, key: key.to_owned(), owner: owner.to_owned(), lease_us, number, text, long, beside, makes }
+        Self { statement, key: key.to_owned(), owner: owner.to_owned(), lease_us, number, text, long, makes }
     }
 }
 

@@ -19,6 +19,7 @@ use super::options::make_folder_of;
 use super::queue::{Queue, Slot, Turn, Waits};
 use super::row::Row;
 use super::statements::Ask;
+use crate::keys::{SENT, SWEPT};
 
 /// What a request may take beyond the time that SQLite waits for another writer.
 const GRACE: Duration = Duration::from_secs(2);
@@ -131,6 +132,11 @@ impl Store {
     /// only not polled, it runs with those that come later.
     pub(super) async fn run(self: &Arc<Self>, ask: Ask<'_>) -> Result<Answer, Failure> {
         let start = Real::now();
+        // Here, so that it belongs to the caller's span: another may run the statement.
+        match ask.beside {
+            true => tracing::trace!(target: SWEPT, statement = ask.statement),
+            false => tracing::trace!(target: SENT, statement = ask.statement),
+        }
         let mut waits = self.queue.put(ask, start);
         let answering = self.answered(&mut waits, start);
         match tokio::time::timeout_at((start + self.limit()).into(), answering).await {
