@@ -1,7 +1,7 @@
 //! Runs the requests of a turn: one alone commits by itself, several share one transaction.
 //!
-//! In a transaction, a statement that fails is undone alone, and the others stay. Where SQLite undoes all of it, as on a
-//! full disk, nothing was committed, and each runs again alone. No answer is given before the commit.
+//! In a transaction, a statement that fails is undone alone, and the others stay. Where SQLite undoes all of it, as on
+//! a full disk, nothing was committed, and each runs again alone. No answer is given before the commit.
 
 use std::sync::atomic::Ordering;
 
