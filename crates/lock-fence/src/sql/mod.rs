@@ -10,6 +10,7 @@
 //! - A name stands for one lock of one store. Tokens of different names or stores are no order, so do not mix them.
 //! - Rows stay for ever, one for each name. A row may be deleted once no holder with an earlier token can be alive.
 
+mod lock_in;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]
@@ -22,6 +23,8 @@ use sqlx::Transaction;
 use sqlx::error::DatabaseError;
 
 use crate::Access;
+
+pub use lock_in::{Locking, lock_in};
 
 /// A database whose transactions can be checked: `sqlx::Postgres`, `sqlx::MySql` and `sqlx::Sqlite`, as far as the
 /// features of their names are on.
@@ -112,21 +115,21 @@ where
 {
     let access = access.try_into()?;
     let (name, token) = (access.name(), access.token());
-    let mark = DB::raise(&mut *tx, name, token as i64).await.map_err(|error| failed::<DB>(error));
+    let mark = DB::raise(&mut *tx, name, token as i64).await.map_err(|error| explained::<DB>(error, NO_TABLE));
     let checked = mark.and_then(|mark| Ok(access.check(mark as u64).map(|_| ())?));
     checked.map_err(|error| error.with_context("fence", DB::STORE, Some(name)))
 }
 
-fn failed<DB: Fenced>(error: sqlx::Error) -> Error {
+const NO_TABLE: &str = "there is no table oarlock_fence; make it by what fence::sql::schema() says";
+
+fn explained<DB: Fenced>(error: sqlx::Error, no_table: &'static str) -> Error {
     let trouble = error.as_database_error().map(DB::explain);
     let (kind, message) = match trouble {
         Some(Trouble::Conflict) => (
             ErrorKind::Conflict,
             "another transaction was in the way; roll this one back and begin it again, with the same token",
         ),
-        Some(Trouble::NoTable) => {
-            (ErrorKind::Refused, "there is no table oarlock_fence; make it by what fence::sql::schema() says")
-        }
+        Some(Trouble::NoTable) => (ErrorKind::Refused, no_table),
         Some(Trouble::Other) => (ErrorKind::Refused, "the database refused"),
         // Whatever it was, without its connection a transaction is rolled back.
         None => (ErrorKind::Unavailable, "the connection broke, and with it the transaction; begin it again"),

@@ -5,6 +5,7 @@ use sqlx::MySql;
 use sqlx::error::DatabaseError;
 use sqlx::mysql::{MySqlConnection, MySqlDatabaseError};
 
+use super::lock_in::taking::Take;
 use super::sealed::{Marks, Trouble};
 
 /// Name, token, token. The server answers a write with the number of changed rows, which does not tell a mark that is
@@ -12,6 +13,16 @@ use super::sealed::{Marks, Trouble};
 /// where the row is new. A write goes by the newest version of the row at every isolation level.
 const RAISE: &str = "INSERT INTO oarlock_fence (name, token) VALUES (?, ?)
     ON DUPLICATE KEY UPDATE token = LAST_INSERT_ID(GREATEST(token, ?))";
+
+/// The lock's key. Has its row, which it makes if there is none: by one statement, since two that first found none would
+/// be in each other's way.
+const OWN: &str = "INSERT INTO oarlock_lock (name, token, lease_us, since_us, expires_us)
+    SELECT ?, value, 0, 0, 0 FROM oarlock_meta WHERE name = 'floor' ON DUPLICATE KEY UPDATE oarlock_lock.rev = oarlock_lock.rev + 1";
+
+/// The lock's key. Changes the row unless a lease runs, and answers the token as the inserted id.
+const TAKE: &str = "UPDATE oarlock_lock SET owner = NULL,
+    token = LAST_INSERT_ID(GREATEST(token + 1, CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)))
+    WHERE name = ? AND (owner IS NULL OR expires_us <= CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))";
 
 impl Marks for MySql {
     const STORE: &str = "mysql";
@@ -33,5 +44,13 @@ impl Marks for MySql {
             Some(1146) => Trouble::NoTable,
             _ => Trouble::Other,
         }
+    }
+}
+
+impl Take for MySql {
+    async fn take(connection: &mut MySqlConnection, key: &str) -> sqlx::Result<Option<i64>> {
+        sqlx::query(OWN).bind(key.as_bytes()).execute(&mut *connection).await?;
+        let taken = sqlx::query(TAKE).bind(key.as_bytes()).execute(connection).await?;
+        Ok((taken.rows_affected() == 1).then(|| taken.last_insert_id() as i64))
     }
 }

@@ -4,6 +4,7 @@ use lock_core::LockName;
 use sqlx::error::DatabaseError;
 use sqlx::{PgConnection, Postgres};
 
+use super::lock_in::taking::Take;
 use super::sealed::{Marks, Trouble};
 
 /// $1 name, $2 token. Answers the mark if it was not higher. Either way its row is locked, in its newest version: where
@@ -13,6 +14,14 @@ const RAISE: &str = "INSERT INTO oarlock_fence AS mark (name, token) VALUES ($1,
 
 /// $1 name. For the error alone; the row is locked already.
 const MARK: &str = "SELECT token FROM oarlock_fence WHERE name = $1";
+
+/// $1 the lock's key. Answers the token, unless a lease runs. Like all who change a lock, it has the row first; the condition
+/// and the clock are come to afterwards.
+const TAKE: &str = "INSERT INTO oarlock_lock AS l (name, token, lease_us, since_us, expires_us, waited_for) VALUES ($1,
+        greatest((SELECT value FROM oarlock_meta WHERE key = 'floor') + 1, oarlock_now()), 0, 0, 0,
+        EXISTS (SELECT FROM oarlock_waiter WHERE name = $1))
+    ON CONFLICT (name) DO UPDATE SET owner = NULL, token = greatest(l.token + 1, oarlock_now())
+        WHERE l.owner IS NULL OR l.expires_us <= oarlock_now() RETURNING token";
 
 impl Marks for Postgres {
     const STORE: &str = "postgres";
@@ -34,5 +43,11 @@ impl Marks for Postgres {
             Some("42P01") => Trouble::NoTable,
             _ => Trouble::Other,
         }
+    }
+}
+
+impl Take for Postgres {
+    async fn take(connection: &mut PgConnection, key: &str) -> sqlx::Result<Option<i64>> {
+        sqlx::query_scalar(TAKE).bind(key).fetch_optional(connection).await
     }
 }

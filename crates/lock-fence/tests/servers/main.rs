@@ -1,4 +1,5 @@
 //! The checks on real servers.
 
 mod databases;
+mod lock_in;
 mod sql;
