@@ -1,17 +1,25 @@
 //! What a holder shows to a resource.
 
-use lock_core::{Error, ErrorKind, FencingToken, Lease, LockGuard, LockName, Result};
+use lock_core::{Error, ErrorKind, FencingToken, Lease, LockGuard, LockName, Mode, Result, Slots};
 
 use crate::Stale;
 
 /// An access to what a lock protects: the lock's name, and the holder's fencing token.
 ///
 /// Every check takes one, or what one can be made of: a lease, a guard, or a pair of a name and a token that came over a
-/// network.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// network. How the lock is held decides what becomes of the mark, the highest token that was seen:
+///
+/// - **Alone**: a token lower than the mark is refused, any other becomes the mark.
+/// - **[Shared](Access::shared)**: a token lower than the mark is refused, and none raises it. The tokens of readers are
+///   in no order, so otherwise they would fence each other off. In return, a reader's access does not stop a writer that
+///   held before it and was paused.
+/// - **[Permits](Access::with_slots)**: each slot has a mark of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     name: LockName,
     token: u64,
+    shared: bool,
+    slots: Slots,
 }
 
 impl Access {
@@ -32,7 +40,25 @@ impl Access {
             let message = format!("{token} is no fencing token: the highest is {}", Self::MAX_TOKEN);
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        Ok(Self { name: name.try_into()?, token })
+        Ok(Self::alone(name.try_into()?, token))
+    }
+
+    fn alone(name: LockName, token: u64) -> Self {
+        Self { name, token, shared: false, slots: Slots::default() }
+    }
+
+    /// The same, of a reader.
+    #[must_use]
+    pub fn shared(mut self) -> Self {
+        self.shared = true;
+        self
+    }
+
+    /// The same, of who has these permits of a semaphore.
+    #[must_use]
+    pub fn with_slots(mut self, slots: impl IntoIterator<Item = u32>) -> Self {
+        self.slots = Slots::new(slots);
+        self
     }
 
     /// The lock.
@@ -45,10 +71,31 @@ impl Access {
         self.token
     }
 
+    /// Is it a reader's?
+    pub fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    /// The permits of a semaphore that its holder has, in rising order; none of a lock.
+    pub fn slots(&self) -> &[u32] {
+        self.slots.as_slice()
+    }
+
+    /// What the marks of this access are called: as the lock, or for each slot with its number behind. No lock has such a
+    /// name, since names have no control characters.
+    #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+    pub(crate) fn marks(&self) -> Vec<String> {
+        match self.slots() {
+            [] => vec![self.name.as_str().to_owned()],
+            slots => slots.iter().map(|slot| format!("{}\u{1f}{slot}", self.name)).collect(),
+        }
+    }
+
     /// The rule of every check: a token lower than the mark, the highest that was seen, is refused. Answers the mark as
     /// it is after this access.
     ///
-    /// A resource of your own reads its mark, calls this, and writes the mark with its data, in one step.
+    /// A resource of your own reads its mark, calls this, and writes the mark with its data, in one step. For permits, it
+    /// does so for each slot.
     ///
     /// ```
     /// use lock_fence::Access;
@@ -67,7 +114,7 @@ impl Access {
         if self.token < mark {
             return Err(Stale { resource: self.name.as_str().to_owned(), presented: self.token, newest: mark });
         }
-        Ok(self.token)
+        Ok(if self.shared { mark } else { self.token })
     }
 }
 
@@ -79,7 +126,8 @@ impl From<&Access> for Access {
 
 impl From<&Lease> for Access {
     fn from(lease: &Lease) -> Self {
-        (lease.name(), lease.fencing_token()).into()
+        let access = Self::from((lease.name(), lease.fencing_token())).with_slots(lease.slots().iter().copied());
+        if lease.mode() == Mode::Shared { access.shared() } else { access }
     }
 }
 
@@ -92,7 +140,7 @@ impl From<&LockGuard> for Access {
 impl From<(&LockName, FencingToken)> for Access {
     fn from((name, token): (&LockName, FencingToken)) -> Self {
         // Never above the highest: see `FencingToken`.
-        Self { name: name.clone(), token: token.get() }
+        Self::alone(name.clone(), token.get())
     }
 }
 
@@ -126,6 +174,13 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_is_refused_after_a_later_writer_and_raises_nothing() {
+        let reader = Access::new("a", 7_u64).unwrap().shared();
+        assert_eq!((reader.check(0), reader.check(7)), (Ok(0), Ok(7)));
+        assert_eq!(reader.check(8), Err(Stale { resource: "a".to_owned(), presented: 7, newest: 8 }));
+    }
+
+    #[test]
     fn what_is_no_access_is_refused() {
         for (name, token) in [("", 1), ("a\nb", 1), ("a", u64::MAX), ("a", Access::MAX_TOKEN + 1)] {
             assert_eq!(Access::new(name, token).unwrap_err().kind(), ErrorKind::Invalid, "{name:?} {token}");
@@ -141,5 +196,15 @@ mod tests {
         assert_eq!((access.name().as_str(), access.token()), ("orders/42", guard.fencing_token().get()));
         assert_eq!(access, Access::from(&guard.lease()));
         assert_eq!(access, Access::try_from(("orders/42", guard.fencing_token())).unwrap());
+    }
+
+    #[tokio::test]
+    async fn an_access_says_how_the_lock_is_held() {
+        let locks = Locks::new(std::sync::Arc::new(MemoryLock::new()));
+        let reader = locks.rw_lock("catalog").unwrap().read().await.unwrap();
+        assert!(Access::from(&reader).is_shared());
+        let two = locks.semaphore("exports", 5).unwrap().acquire_many(2).await.unwrap();
+        assert_eq!((Access::from(&two).slots(), Access::from(&two).is_shared()), (two.slots(), false));
+        assert_eq!(two.slots(), [0, 1]);
     }
 }

@@ -34,8 +34,9 @@ pub(crate) mod taking {
 /// - **A client that wants a lease meanwhile** waits in the database too, one request long, and then as in an outage of
 ///   the store. Keep such transactions shorter than a third of the shortest lease: a late renewal of a lease that is
 ///   over waits as well, with all that is renewed by the same request.
-/// - **PostgreSQL with `mode=session`** has no rows, and is refused. **SQLite** needs none of this: a transaction that
-///   writes is the only one of its file.
+/// - **PostgreSQL with `mode=session`** has no rows, and is refused.
+/// - **SQLite** has no such call: a transaction that writes is the only one of its file anyway. It does not look whether
+///   a lease runs, though.
 /// - **Deadlock**: two transactions that lock several names in different orders can block each other. The database ends
 ///   one of them, with [`ErrorKind::Conflict`].
 ///

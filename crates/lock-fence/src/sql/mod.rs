@@ -1,10 +1,13 @@
 //! The check for data in PostgreSQL, MySQL, MariaDB and SQLite, in the application's own sqlx transaction.
 //!
 //! The mark of each name is a row of the table `oarlock_fence`, which [`schema`] makes. [`check`] raises it by one
-//! statement. The row is locked until the transaction ends, so the transactions of two holders follow each other.
+//! statement, or by one for each slot of a semaphore. The row is locked until the transaction ends, so the transactions of
+//! two holders follow each other. [Readers](Access::shared) only look at the mark; several do so at the same time, and a
+//! writer waits until they have ended.
 //!
 //! - Call it **first in the transaction**. What was read before it may be older than the last holder's writes.
-//! - Transactions that only read call it too. A later holder that has read is then as safe as one that has written.
+//! - Transactions that only read call it too. A later holder that has read is then as safe as one that has written, unless
+//!   it [shares](Access::shared) the lock.
 //! - Two transactions that check several names in different orders can deadlock. The database ends one of them, with
 //!   an error of kind [`Conflict`](lock_core::ErrorKind::Conflict).
 //! - A name stands for one lock of one store. Tokens of different names or stores are no order, so do not mix them.
@@ -18,7 +21,7 @@ mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
-use lock_core::{Error, ErrorKind, LockName, Result};
+use lock_core::{Error, ErrorKind, Result};
 use sqlx::Transaction;
 use sqlx::error::DatabaseError;
 
@@ -39,13 +42,19 @@ pub(crate) mod sealed {
         const STORE: &str;
         const SCHEMA: &str;
 
-        /// Raises the mark of this name to this token if it is lower. Answers the mark as it is then, and locks it until
-        /// the transaction's end.
+        /// Raises this mark to this token if it is lower. Answers the mark as it is then, and locks it until the
+        /// transaction's end.
         fn raise(
             connection: &mut Self::Connection,
-            name: &LockName,
+            mark: &str,
             token: i64,
         ) -> impl Future<Output = sqlx::Result<i64>> + Send;
+
+        /// Answers the mark, if there is one, and keeps others from raising it until the transaction's end.
+        fn look(
+            connection: &mut Self::Connection,
+            mark: &str,
+        ) -> impl Future<Output = sqlx::Result<Option<i64>>> + Send;
 
         fn explain(error: &dyn DatabaseError) -> Trouble;
     }
@@ -114,10 +123,16 @@ where
     Error: From<A::Error>,
 {
     let access = access.try_into()?;
-    let (name, token) = (access.name(), access.token());
-    let mark = DB::raise(&mut *tx, name, token as i64).await.map_err(|error| explained::<DB>(error, NO_TABLE));
-    let checked = mark.and_then(|mark| Ok(access.check(mark as u64).map(|_| ())?));
-    checked.map_err(|error| error.with_context("fence", DB::STORE, Some(name)))
+    for mark in access.marks() {
+        let found = match access.is_shared() {
+            true => DB::look(&mut *tx, &mark).await.map(Option::unwrap_or_default),
+            false => DB::raise(&mut *tx, &mark, access.token() as i64).await,
+        };
+        let found = found.map_err(|error| explained::<DB>(error, NO_TABLE));
+        let checked = found.and_then(|found| Ok(access.check(found as u64).map(|_| ())?));
+        checked.map_err(|error| error.with_context("fence", DB::STORE, Some(access.name())))?;
+    }
+    Ok(())
 }
 
 const NO_TABLE: &str = "there is no table oarlock_fence; make it by what fence::sql::schema() says";

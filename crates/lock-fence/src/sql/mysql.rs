@@ -1,6 +1,5 @@
 //! The marks in MySQL and MariaDB.
 
-use lock_core::LockName;
 use sqlx::MySql;
 use sqlx::error::DatabaseError;
 use sqlx::mysql::{MySqlConnection, MySqlDatabaseError};
@@ -14,6 +13,9 @@ use super::sealed::{Marks, Trouble};
 const RAISE: &str = "INSERT INTO oarlock_fence (name, token) VALUES (?, ?)
     ON DUPLICATE KEY UPDATE token = LAST_INSERT_ID(GREATEST(token, ?))";
 
+/// Name. Answers the mark in its newest version, at every isolation level.
+const LOOK: &str = "SELECT token FROM oarlock_fence WHERE name = ? LOCK IN SHARE MODE";
+
 /// The lock's key. Has its row, which it makes if there is none: by one statement, since two that first found none would
 /// be in each other's way.
 const OWN: &str = "INSERT INTO oarlock_lock (name, token, lease_us, since_us, expires_us)
@@ -26,14 +28,18 @@ const TAKE: &str = "UPDATE oarlock_lock SET owner = NULL,
 
 impl Marks for MySql {
     const STORE: &str = "mysql";
-    // Names are bytes: no collation takes two for one.
-    const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS oarlock_fence (name VARBINARY(512) PRIMARY KEY, token BIGINT NOT NULL) \
+    // Names are bytes: no collation takes two for one. The longest have the number of a slot behind.
+    const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS oarlock_fence (name VARBINARY(528) PRIMARY KEY, token BIGINT NOT NULL) \
         ENGINE=InnoDB";
 
-    async fn raise(connection: &mut MySqlConnection, name: &LockName, token: i64) -> sqlx::Result<i64> {
-        let raise = sqlx::query(RAISE).bind(name.as_str().as_bytes()).bind(token).bind(token);
-        let mark = raise.execute(connection).await?.last_insert_id();
-        Ok(if mark == 0 { token } else { mark as i64 })
+    async fn raise(connection: &mut MySqlConnection, mark: &str, token: i64) -> sqlx::Result<i64> {
+        let raise = sqlx::query(RAISE).bind(mark.as_bytes()).bind(token).bind(token);
+        let raised = raise.execute(connection).await?.last_insert_id();
+        Ok(if raised == 0 { token } else { raised as i64 })
+    }
+
+    async fn look(connection: &mut MySqlConnection, mark: &str) -> sqlx::Result<Option<i64>> {
+        sqlx::query_scalar(LOOK).bind(mark.as_bytes()).fetch_optional(connection).await
     }
 
     fn explain(error: &dyn DatabaseError) -> Trouble {

@@ -1,6 +1,5 @@
 //! The marks in PostgreSQL.
 
-use lock_core::LockName;
 use sqlx::error::DatabaseError;
 use sqlx::{PgConnection, Postgres};
 
@@ -15,6 +14,9 @@ const RAISE: &str = "INSERT INTO oarlock_fence AS mark (name, token) VALUES ($1,
 /// $1 name. For the error alone; the row is locked already.
 const MARK: &str = "SELECT token FROM oarlock_fence WHERE name = $1";
 
+/// $1 name. Answers the mark in its newest version, or fails as above.
+const LOOK: &str = "SELECT token FROM oarlock_fence WHERE name = $1 FOR SHARE";
+
 /// $1 the lock's key. Answers the token, unless a lease runs. Like all who change a lock, it has the row first; the condition
 /// and the clock are come to afterwards.
 const TAKE: &str = "INSERT INTO oarlock_lock AS l (name, token, lease_us, since_us, expires_us, waited_for) VALUES ($1,
@@ -28,12 +30,16 @@ impl Marks for Postgres {
     const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS oarlock_fence (name text COLLATE \"C\" PRIMARY KEY, token bigint NOT NULL) \
         WITH (fillfactor = 50)";
 
-    async fn raise(connection: &mut PgConnection, name: &LockName, token: i64) -> sqlx::Result<i64> {
-        let raised = sqlx::query_scalar(RAISE).bind(name.as_str()).bind(token).fetch_optional(&mut *connection).await?;
+    async fn raise(connection: &mut PgConnection, mark: &str, token: i64) -> sqlx::Result<i64> {
+        let raised = sqlx::query_scalar(RAISE).bind(mark).bind(token).fetch_optional(&mut *connection).await?;
         match raised {
-            Some(mark) => Ok(mark),
-            None => sqlx::query_scalar(MARK).bind(name.as_str()).fetch_one(connection).await,
+            Some(raised) => Ok(raised),
+            None => sqlx::query_scalar(MARK).bind(mark).fetch_one(connection).await,
         }
+    }
+
+    async fn look(connection: &mut PgConnection, mark: &str) -> sqlx::Result<Option<i64>> {
+        sqlx::query_scalar(LOOK).bind(mark).fetch_optional(connection).await
     }
 
     fn explain(error: &dyn DatabaseError) -> Trouble {

@@ -1,6 +1,5 @@
 //! The marks in SQLite.
 
-use lock_core::LockName;
 use sqlx::error::DatabaseError;
 use sqlx::{Sqlite, SqliteConnection};
 
@@ -11,13 +10,20 @@ use super::sealed::{Marks, Trouble};
 const RAISE: &str = "INSERT INTO oarlock_fence (name, token) VALUES ($1, $2)
     ON CONFLICT (name) DO UPDATE SET token = max(token, excluded.token) RETURNING token";
 
+/// $1 name. Answers the mark. What the transaction reads is from the same state of the file, whoever writes meanwhile.
+const LOOK: &str = "SELECT token FROM oarlock_fence WHERE name = $1";
+
 impl Marks for Sqlite {
     const STORE: &str = "sqlite";
     const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS oarlock_fence (name TEXT PRIMARY KEY NOT NULL, token INTEGER NOT NULL) \
         WITHOUT ROWID";
 
-    async fn raise(connection: &mut SqliteConnection, name: &LockName, token: i64) -> sqlx::Result<i64> {
-        sqlx::query_scalar(RAISE).bind(name.as_str()).bind(token).fetch_one(connection).await
+    async fn raise(connection: &mut SqliteConnection, mark: &str, token: i64) -> sqlx::Result<i64> {
+        sqlx::query_scalar(RAISE).bind(mark).bind(token).fetch_one(connection).await
+    }
+
+    async fn look(connection: &mut SqliteConnection, mark: &str) -> sqlx::Result<Option<i64>> {
+        sqlx::query_scalar(LOOK).bind(mark).fetch_optional(connection).await
     }
 
     fn explain(error: &dyn DatabaseError) -> Trouble {

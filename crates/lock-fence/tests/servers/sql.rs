@@ -61,6 +61,70 @@ async fn a_writer_that_was_paused_is_refused() {
     .await;
 }
 
+/// The tokens of readers are in no order: none refuses another, nor the writer that may be the next.
+#[tokio::test]
+async fn readers_refuse_nobody_and_are_refused_after_a_writer() {
+    each(async |_, database| {
+        let check = async |access: Access| database.begin().await.check(access).await;
+        write(&database, &access(5)).await.unwrap();
+        for reader in [7, 6, 5] {
+            let mut tx = database.begin().await;
+            tx.check(access(reader).shared()).await.unwrap();
+            tx.commit().await.unwrap();
+        }
+        write(&database, &access(6)).await.unwrap();
+        write(&database, &access(9)).await.unwrap();
+        assert_stale(check(access(7).shared()).await, 7, 9);
+        check(access(9).shared()).await.unwrap();
+        check(Access::new("orders/43", 1_u64).unwrap().shared()).await.unwrap();
+    })
+    .await;
+}
+
+/// Two readers have their transactions at the same time, and the next writer comes after both. (SQLite's readers have
+/// their state of the file, and keep no writer waiting.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_read_together() {
+    each(async |name, database| {
+        if name == "SQLite" {
+            return;
+        }
+        write(&database, &access(5)).await.unwrap();
+        let (mut one, mut other) = (database.begin().await, database.begin().await);
+        one.check(access(7).shared()).await.unwrap();
+        other.check(access(6).shared()).await.unwrap();
+        let writer = tokio::spawn({
+            let database = Arc::clone(&database);
+            async move { write(&database, &access(9)).await }
+        });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(!writer.is_finished(), "{name}: a writer overtook readers that have not ended");
+        one.commit().await.unwrap();
+        other.commit().await.unwrap();
+        writer.await.unwrap().unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn each_slot_has_a_mark_of_its_own() {
+    each(async |_, database| {
+        let longest = LockName::new(&"x".repeat(512)).unwrap();
+        for name in [LockName::new(NAME).unwrap(), longest] {
+            let with =
+                |token: u64, slots: &[u32]| Access::new(name.clone(), token).unwrap().with_slots(slots.iter().copied());
+            write(&database, &with(9, &[0])).await.unwrap();
+            write(&database, &with(7, &[1, 2])).await.unwrap();
+            write(&database, &with(8, &[2])).await.unwrap();
+            let refused = write(&database, &with(7, &[1, 2])).await.unwrap_err();
+            assert_eq!(Stale::of(&refused).map(|stale| (stale.presented, stale.newest)), Some((7, 8)));
+            // Nothing of it is to be kept, and nothing was.
+            write(&database, &with(7, &[1])).await.unwrap();
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn what_is_rolled_back_refuses_nobody() {
     each(async |_, database| {
