@@ -108,22 +108,25 @@ impl MySqlLock {
         if probed.is_err() {
             // Tables of another mode have another shape, and so do those of another version.
             if let Ok(found) = self.server.run(&self.statements.mode, arguments!(), Again::Yes).await {
-                self.fit(&found, table)?;
+                let version = self.fit_mode(&found, table)?;
+                // While somebody else is making them, they are of none.
+                version.map_or(Ok(()), |version| fit(Some(version), VERSION, &self.server.shown, table))?;
             }
         }
         if probed.as_ref().is_err_and(is_missing_table) {
             self.server.script(&options.mysql_schema()).await?;
             probed = self.server.run(&self.statements.probe, arguments!(), Again::Yes).await;
         }
-        self.fit(&probed?, table)
+        let version = self.fit_mode(&probed?, table)?;
+        fit(version, VERSION, &self.server.shown, table)
     }
 
-    /// Are the tables of this mode and version?
-    fn fit(&self, found: &Answer<sqlx::MySql>, table: &Table) -> Result<()> {
-        let Some(row) = found.rows.first() else { return fit(None, VERSION, &self.server.shown, table) };
+    /// Answers the version of the tables, if they are of this mode.
+    fn fit_mode(&self, found: &Answer<sqlx::MySql>, table: &Table) -> Result<Option<i64>> {
+        let Some(row) = found.rows.first() else { return Ok(None) };
         let mode: Option<String> = row.read("mode")?;
         fit_mode(mode.as_deref(), Mode::Row, &self.server.shown, table)?;
-        fit(row.read("version")?, VERSION, &self.server.shown, table)
+        row.read("version")
     }
 }
 
