@@ -1,8 +1,11 @@
 //! How modes stand in the tables, the same in all databases: of who waits, '' alone, 's' beside others, 'p2/5' with two of five
 //! permits; and of a lock that several hold, `shared#` or `permits#5` in the place of its owner.
 
-use lock_core::{Claim, Holder, Mode, Result, Slots};
+use lock_core::{Claim, Holder, Mode};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use lock_core::{Result, Slots};
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 use crate::keys::holder;
 
 /// A mode as a waiter's row has it.
