@@ -16,6 +16,7 @@ mod process;
 mod readers;
 mod safety;
 mod several;
+mod sharing;
 mod values;
 
 use std::pin::Pin;
@@ -134,6 +135,8 @@ cases! {
     readers: readers_together(shared) a_writer_stops_later_readers(fair_shared) a_writer_gives_up(fair_shared)
         a_dead_reader(shared) the_dead_in_turn(shared) tokens_of_readers(shared) readers_are_evicted(shared)
         readers_and_writers(shared) readers_give_up(shared);
+    sharing: readers_share_in_a_process(shared) a_writer_elsewhere_gets_its_turn(fair_shared)
+        a_writer_among_64_readers(fair_shared);
     permits: another_kind(modes) permits_are_counted(permits)
         many_permits_at_the_head(fair_permits) a_dead_holders_permit(permits) resized(permits) permits_of_many(permits)
         permits_that_cannot_be(permits);

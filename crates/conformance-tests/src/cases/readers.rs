@@ -8,8 +8,9 @@ use crate::ctx::{BOUND, Ctx, LONG, holds, judge, name, soon, until, waiters};
 use crate::history::Log;
 use crate::recorder::{Recorder, waited};
 
+/// A hold of its own, which others of the client do not share.
 async fn reads(locks: &Locks) -> LockGuard {
-    locks.rw_lock("x").unwrap().wait(BOUND).read().await.unwrap()
+    locks.rw_lock("x").unwrap().wait(BOUND).hand_overs(0).read().await.unwrap()
 }
 
 /// 197. Many read at the same time, nobody writes meanwhile, and while one writes nobody reads: beside the mutex, too.

@@ -16,6 +16,20 @@ use crate::engine::{Lease, LockGuard};
 /// To write is to hold the [`Mutex`](crate::Mutex) of that name: both keep each other out, and other programs that know only
 /// the mutex. The line is in the order of arrival: who comes to read waits behind those who wait to write.
 ///
+/// Tasks of one process that use the same [`Locks`](crate::Locks) or its clones share what the store granted one of
+/// them: who comes to read while others of them do gets a guard at once and without a request, with the same owner and
+/// fencing token. The store sees one holder, which it gets back when the last of the guards goes, and all of them are
+/// told of a risk or a loss. So that nobody who writes is kept waiting by it, a grant lets readers in
+///
+/// - for [`RwLock::hand_over_for`] after it came, 10 ms by default, and never for longer than 100 ms or a twentieth of
+///   the lease; and at most [`RwLock::hand_overs`] of them,
+/// - while no task of this process waits to write,
+/// - if they have the same options, and neither [`RwLock::fair`] nor [`RwLock::max_hold`].
+///
+/// This process cannot see who waits elsewhere. A writer elsewhere waits for the readers who held the lock when it
+/// came, and for those whom a grant lets in within that time; never for one who comes later. With [`RwLock::fair`] it
+/// waits for the former alone.
+///
 /// It is not re-entrant, and nobody gets from reading to writing without letting go: two who both wait for that would wait
 /// for ever.
 ///
@@ -48,7 +62,8 @@ impl RwLock {
 
     setters!();
 
-    /// Waits until it may read, or until [`RwLock::wait`] is over. Each reader has a lease of its own in the store.
+    /// Waits until it may read, or until [`RwLock::wait`] is over. It may share the hold of others of this process who read, and
+    /// is then answered without a request; else it has a lease of its own in the store.
     ///
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock); [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) also where the name is in use as a semaphore.
@@ -76,7 +91,8 @@ impl RwLock {
         self.acquisition(&self.options, Verb::Lock)?.lock().await
     }
 
-    /// Reads now or not at all: `None` means that somebody writes, or waits where the store is fair.
+    /// Reads now or not at all: `None` means that somebody writes, or waits where the store is fair. It may share as
+    /// [`RwLock::read`] does.
     ///
     /// # Errors
     /// As [`RwLock::read`], bounded as [`Mutex::try_lock`](crate::Mutex::try_lock).

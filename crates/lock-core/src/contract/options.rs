@@ -205,13 +205,15 @@ macro_rules! setters {
         /// turn: at most 255, the default; 0 switches it off.
         ///
         /// Only acquisitions with the same options share a grant, and none with [`Mutex::hold_for`](crate::Mutex::hold_for).
+        /// Of a [read-write lock](crate::RwLock) it is so many readers that may share one with the first.
         pub fn hand_overs(mut self, times: u8) -> Self {
             self.options.hand_overs = times;
             self
         }
 
         /// How long after the store's grant it may still be passed on: 10 ms by default. Other processes wait that much
-        /// longer, and one section.
+        /// longer, and one section. Readers share a grant no longer than 100 ms and a twentieth of the lease, whatever
+        /// this is.
         pub fn hand_over_for(mut self, time: Duration) -> Self {
             self.options.hand_over_for = time;
             self

@@ -213,8 +213,10 @@ impl<'a> Acquisition<'a> {
     async fn come(&self) -> Result<(Come, Instant)> {
         let core = self.core;
         // The store's line is the only one in which all modes stand.
-        if self.options.mode != Mode::Exclusive {
-            return Ok((Come::Ask(None), core.clock.now()));
+        match self.options.mode {
+            Mode::Exclusive => {}
+            Mode::Shared => return Ok((self.come_to_read(), core.clock.now())),
+            Mode::Permits { .. } => return Ok((Come::Ask(None), core.clock.now())),
         }
         loop {
             let now = core.clock.now();
@@ -242,6 +244,17 @@ impl<'a> Acquisition<'a> {
             };
             return Ok((came, core.clock.now()));
         }
+    }
+
+    /// Comes in to others of the process who read, or is to ask the store.
+    fn come_to_read(&self) -> Come {
+        let core = self.core;
+        while let Some(lease) = core.queue.join(self.name, self.options, core.clock.now()) {
+            if let Some(guard) = LockGuard::new(lease, Arc::clone(core)).taken() {
+                return Come::Held(guard);
+            }
+        }
+        Come::Ask(None)
     }
 
     /// Waits for its turn in the process.

@@ -156,9 +156,11 @@ impl Core {
         if course.is_none() || closed {
             return Err(guard(lease));
         }
-        // Of what others hold as well, the queue knows nothing.
-        if options.mode == Mode::Exclusive {
-            self.queue.granted(&lease, owner, permit, guard);
+        match options.mode {
+            Mode::Exclusive => self.queue.granted(&lease, owner, permit, guard),
+            Mode::Shared => self.queue.reads(&lease),
+            // Of a semaphore the queue knows nothing.
+            Mode::Permits { .. } => {}
         }
         Ok(LockGuard::granted(lease, Arc::clone(self)))
     }

@@ -5,7 +5,7 @@
 //! others, which may block or come back here.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
@@ -95,6 +95,8 @@ pub(crate) struct Hold {
     state: Mutex<State>,
     /// Its release was answered, or is the janitor's.
     settled: AtomicBool,
+    /// How many readers share it; if it is a reader's.
+    readers: AtomicUsize,
     /// Somebody's turn ended, or a renewal was answered.
     pub(crate) changed: Notify,
 }
@@ -114,8 +116,8 @@ impl Hold {
         // Whoever asked for it has it.
         let turn = Turn { number: 0, limit, in_hands: 1, unrenewed: false };
         let state = Mutex::new(State::Running { until, at_risk: false, turn });
-        let (settled, changed) = (AtomicBool::new(false), Notify::new());
-        Self { claim, id, options, grant, since, process, state, settled, changed }
+        let (settled, readers, changed) = (AtomicBool::new(false), AtomicUsize::new(1), Notify::new());
+        Self { claim, id, options, grant, since, process, state, settled, readers, changed }
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -213,6 +215,24 @@ impl Hold {
     /// Tells those who had the turn before.
     pub(crate) fn handed_over(&self) {
         self.changed.notify_waiters();
+    }
+
+    /// May another reader come in at `now`? Tells nobody.
+    pub(crate) fn lets_in(&self, now: Instant) -> bool {
+        let State::Running { until, at_risk, .. } = *self.locked() else { return false };
+        let over = self.since + timing::sharing(self.claim.lease, self.options.hand_over_for);
+        !at_risk && !self.is_late(until, now) && now < over
+    }
+
+    /// Another reader has it; not if the last has gone.
+    pub(crate) fn come_in(&self) -> bool {
+        let more = |readers| (readers > 0).then_some(readers + 1);
+        self.readers.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+    }
+
+    /// A reader goes. Was it the last?
+    pub(crate) fn go_out(&self) -> bool {
+        self.readers.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
     /// A task has a guard of this turn in its hands. `None` if the turn is over; else what comes next, if that was left

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use crate::contract::options::LockOptions;
-use crate::contract::{Error, ErrorKind, Holder, Instant, LockName};
+use crate::contract::{Error, ErrorKind, Holder, Instant, LockName, Mode};
 use crate::engine::hold::{End, Hold};
 use crate::engine::sync::{Mutex, MutexGuard, PoisonError};
 use crate::engine::telemetry::Telemetry;
@@ -19,6 +19,7 @@ use crate::engine::{Lease, Owner};
 
 mod line;
 mod place;
+mod readers;
 
 use line::{Holding, Lines, Waiter};
 pub(crate) use place::{Permit, Place, Whose};
@@ -50,7 +51,7 @@ pub(crate) enum Entry<'a, G, A> {
     Again(Lease),
     /// Another task has the lock, and this one does not wait.
     Busy,
-    /// It asks the store; with a permit the others wait until it got an answer.
+    /// It asks the store; with a permit if it waits for the answer.
     Ask(Option<Permit<G, A>>),
     /// It waits for its turn.
     Wait(Place<'a, G, A>),
@@ -102,8 +103,11 @@ impl<G, A> Queue<G, A> {
     pub(crate) fn enter<'a>(self: &'a Arc<Self>, name: &'a LockName, ticket: Ticket<'_>) -> Entry<'a, G, A> {
         // Whoever is to be fair to other processes stands in the store's line at once; but an owner only once.
         let alone = !ticket.waits || ticket.options.fair || ticket.options.alone;
-        let whose =
-            ticket.owner.filter(|_| alone && ticket.waits).map_or(Whose::Line, |owner| Whose::Owner(owner.clone()));
+        let whose = match ticket.owner.filter(|_| ticket.waits) {
+            _ if !alone => Whose::Line,
+            Some(owner) => Whose::Owner(owner.clone()),
+            None => Whose::Nobody,
+        };
         let mut lines = self.shard(name);
         let line = lines.line(name);
         let over = match &mut line.holding {
@@ -121,11 +125,14 @@ impl<G, A> Queue<G, A> {
             holding => holding.take(),
         };
         let asks = match &whose {
-            Whose::Line if alone => true,
             Whose::Line => {
                 line.holding.is_none() && line.waiting.is_empty() && !std::mem::replace(&mut line.asks, true)
             }
             Whose::Owner(owner) => line.begin_fair(owner),
+            Whose::Nobody => {
+                line.alone += usize::from(ticket.waits);
+                true
+            }
         };
         if asks {
             // Of a hold that was lost, nobody else may tell those who wait for it.
@@ -136,8 +143,7 @@ impl<G, A> Queue<G, A> {
             drop(lines);
             drop(over);
             self.ask(name, next);
-            let others_wait = !alone || matches!(whose, Whose::Owner(_));
-            return Entry::Ask(others_wait.then(|| Permit::new(self, name, whose)));
+            return Entry::Ask(ticket.waits.then(|| Permit::new(self, name, whose)));
         }
         let (turn, told) = oneshot::channel();
         let closed = lines.closed;
@@ -167,7 +173,7 @@ impl<G, A> Queue<G, A> {
         guard: impl Fn(Lease) -> G,
     ) {
         let whose = permit.map(Permit::used);
-        let (as_well, before) = {
+        let (as_well, before, read) = {
             let mut lines = self.shard(lease.name());
             let line = lines.line(lease.name());
             let mut as_well = match &whose {
@@ -176,16 +182,23 @@ impl<G, A> Queue<G, A> {
                     Vec::new()
                 }
                 Some(Whose::Owner(owner)) => line.end_fair(owner),
+                Some(Whose::Nobody) => {
+                    line.alone -= 1;
+                    Vec::new()
+                }
                 None => Vec::new(),
             };
             let (others, before) = line.hold(lease.clone(), owner.cloned(), as_well.len());
             as_well.extend(others);
-            (as_well, before)
+            (as_well, before, line.reading.take())
         };
         if let Some(before) = before
             && !before.is(&lease.hold)
         {
             before.lease.hold.end(End::NotHeld);
+        }
+        if let Some(read) = read {
+            read.end();
         }
         give(as_well, lease, &guard);
     }
@@ -193,6 +206,9 @@ impl<G, A> Queue<G, A> {
     /// A guard goes.
     pub(crate) fn leave(self: &Arc<Self>, lease: &Lease, guard: impl Fn(Lease) -> G) -> Leave {
         let hold = &lease.hold;
+        if hold.claim.mode == Mode::Shared {
+            return self.leave_reading(lease);
+        }
         let left = self.in_line(lease.name(), |line| {
             let holding = line.holding.as_mut().filter(|holding| holding.is(hold))?;
             if holding.guards > 1 {
@@ -275,6 +291,10 @@ impl<G, A> Queue<G, A> {
             }
             Whose::Owner(owner) if failure.is_some() => line.end_fair(owner),
             Whose::Owner(owner) => Vec::from_iter(line.promote_fair(owner)),
+            Whose::Nobody => {
+                line.alone -= 1;
+                Vec::new()
+            }
         });
         for waiting in waited.into_iter().flatten() {
             let turn = match failure {

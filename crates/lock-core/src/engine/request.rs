@@ -10,7 +10,7 @@ use crate::contract::{Claim, Error, Grant, Instant, Result};
 use crate::engine::core::{Core, closed, sleep_until};
 use crate::engine::{LockGuard, Owner, queue, timing};
 
-/// The right to ask the store while others of the process wait for the answer.
+/// The right to ask the store and to wait for the answer, with others of the process or alone.
 pub(crate) type Permit = queue::Permit<LockGuard, Request>;
 
 /// The queue in the process, of guards and of requests.
@@ -162,7 +162,7 @@ impl PassOn<'_> {
         let request = self.request.take()?;
         let core = Arc::clone(&request.pending.core);
         // What panicked would panic again, in the hands of everybody in turn.
-        if request.permit.is_none() || core.is_closed() || std::thread::panicking() {
+        if !request.permit.as_ref().is_some_and(Permit::is_for_others) || core.is_closed() || std::thread::panicking() {
             return Some(request);
         }
         let Some(claim) = &request.pending.claim else { return Some(request) };

@@ -36,6 +36,13 @@ pub(super) fn margin(lease: Duration) -> Duration {
     (lease / 10).min(Duration::from_secs(1))
 }
 
+/// How long after its grant a reader's hold lets in others of the process, where it may be handed over for so long. Writers
+/// elsewhere wait that much longer, and are not seen from here, so it is short. It is over long before the first renewal:
+/// that the store could say then who waits would be of no use.
+pub(super) fn sharing(lease: Duration, hand_over_for: Duration) -> Duration {
+    hand_over_for.min(lease / 20).min(Duration::from_millis(100))
+}
+
 /// When to renew a lease that we use until `until`: with two thirds of it left, and in any case not at once. What was
 /// granted at the same time is spread by its number over a twelfth of the lease, so that many do not come in bursts.
 pub(super) fn renewal(lease: Duration, until: Instant, now: Instant, number: u64) -> Instant {
@@ -127,6 +134,18 @@ mod tests {
             // A renewal that hangs is followed by another.
             assert!(until.saturating_duration_since(due) > answer(lease), "{lease:?}");
         }
+    }
+
+    #[test]
+    fn readers_come_in_for_a_tenth_of_a_second_at_most_and_never_until_a_renewal() {
+        for lease in [10, 300, 2000, 30_000, 3_600_000].map(Duration::from_millis) {
+            let longest = sharing(lease, Duration::MAX);
+            assert!(longest <= Duration::from_millis(100) && longest * 20 <= lease, "{lease:?}");
+            let due = renewal(lease, at(0) + (lease - margin(lease)), at(0), 0);
+            assert!(at(0) + longest < due, "{lease:?}");
+        }
+        assert_eq!(sharing(Duration::from_secs(30), Duration::from_millis(10)), Duration::from_millis(10));
+        assert_eq!(sharing(Duration::from_secs(30), Duration::ZERO), Duration::ZERO);
     }
 
     #[test]

@@ -13,5 +13,6 @@ mod parsing;
 mod properties;
 mod queue;
 mod queue_model;
+mod readers;
 mod unanswered;
 mod unnoticed;

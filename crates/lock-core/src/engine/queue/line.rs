@@ -6,6 +6,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use tokio::sync::oneshot;
 
+use super::readers::Reading;
 use super::{Turn, Whose};
 use crate::contract::LockName;
 use crate::contract::options::LockOptions;
@@ -30,6 +31,10 @@ pub(super) struct Line<G, A> {
     owned: BTreeSet<(usize, u64)>,
     /// Owners whose acquisition stands in the store's line, with those of theirs who wait for its answer.
     fair: BTreeMap<usize, BTreeMap<u64, Waiter<G, A>>>,
+    /// How many others stand there, each by itself.
+    pub(super) alone: usize,
+    /// What readers share.
+    pub(super) reading: Option<Reading>,
 }
 
 pub(super) struct Holding {
@@ -62,7 +67,15 @@ impl<G, A> Default for Lines<G, A> {
 
 impl<G, A> Default for Line<G, A> {
     fn default() -> Self {
-        Self { holding: None, asks: false, waiting: BTreeMap::new(), owned: BTreeSet::new(), fair: BTreeMap::new() }
+        Self {
+            holding: None,
+            asks: false,
+            waiting: BTreeMap::new(),
+            owned: BTreeSet::new(),
+            fair: BTreeMap::new(),
+            alone: 0,
+            reading: None,
+        }
     }
 }
 
@@ -129,7 +142,8 @@ impl<G, A> Line<G, A> {
 
     pub(super) fn wait(&mut self, number: u64, waiting: Waiter<G, A>, whose: &Whose) {
         match whose {
-            Whose::Line => {
+            // Alone nobody waits here.
+            Whose::Line | Whose::Nobody => {
                 self.owned.extend(waiting.owner.as_ref().map(|owner| (owner.key(), number)));
                 self.waiting.insert(number, waiting);
             }
@@ -200,7 +214,12 @@ impl<G, A> Line<G, A> {
         all
     }
 
+    /// Does somebody wait here, or an owner in the store's line?
+    pub(super) fn somebody_waits(&self) -> bool {
+        !self.waiting.is_empty() || !self.fair.is_empty()
+    }
+
     pub(super) fn is_unused(&self) -> bool {
-        self.holding.is_none() && !self.asks && self.waiting.is_empty() && self.fair.is_empty()
+        self.holding.is_none() && !self.asks && self.alone == 0 && self.reading.is_none() && !self.somebody_waits()
     }
 }

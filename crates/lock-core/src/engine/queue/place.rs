@@ -36,16 +36,19 @@ impl<G, A> Drop for Place<'_, G, A> {
     }
 }
 
-/// Who waits for the answer to a request.
+/// Who waits for the answer to a request, besides who asks.
 #[derive(Clone)]
 pub(crate) enum Whose {
     /// All who wait for the lock in this process.
     Line,
     /// The other tasks of this owner; each of the others stands in the store's line itself.
     Owner(Owner),
+    /// Nobody. It is only known that somebody asks, and waits.
+    Nobody,
 }
 
-/// The right to ask the store while others wait for the answer. Dropped without one, it goes to the next.
+/// The right to ask the store and to wait for the answer, with others or alone. Dropped without one, it goes to the next of
+/// them.
 pub(crate) struct Permit<G, A> {
     queue: Option<Arc<Queue<G, A>>>,
     name: LockName,
@@ -55,6 +58,11 @@ pub(crate) struct Permit<G, A> {
 impl<G, A> Permit<G, A> {
     pub(super) fn new(queue: &Arc<Queue<G, A>>, name: &LockName, whose: Whose) -> Self {
         Self { queue: Some(Arc::clone(queue)), name: name.clone(), whose }
+    }
+
+    /// Do others wait for the answer?
+    pub(crate) fn is_for_others(&self) -> bool {
+        !matches!(self.whose, Whose::Nobody)
     }
 
     pub(super) fn used(mut self) -> Whose {
