@@ -18,7 +18,8 @@ const BOUND: Duration = Duration::from_secs(20);
 
 async fn locks(cluster: &EtcdCluster) -> Locks {
     let backend = EtcdLock::connect(&cluster.url(), "oarlock").await.unwrap();
-    Locks::builder(Arc::new(backend)).lease(Duration::from_secs(300)).build().unwrap()
+    // Each reader is to stand in the line itself.
+    Locks::builder(Arc::new(backend)).lease(Duration::from_secs(300)).hand_overs(0).build().unwrap()
 }
 
 async fn soon<T>(waiting: impl Future<Output = T>) -> T {

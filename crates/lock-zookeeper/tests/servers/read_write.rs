@@ -25,7 +25,8 @@ async fn locks(servers: &ZookeeperServers, read_write: bool) -> Locks {
         options = options.curator_read_write();
     }
     let lock = Arc::new(options.connect().await.unwrap());
-    Locks::builder(lock).lease(Duration::from_secs(300)).build().unwrap()
+    // Each reader is to stand in the line itself.
+    Locks::builder(lock).lease(Duration::from_secs(300)).hand_overs(0).build().unwrap()
 }
 
 fn waits(locks: &Locks, mode: Mode) -> JoinHandle<LockGuard> {
