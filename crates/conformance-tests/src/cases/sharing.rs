@@ -18,7 +18,7 @@ use crate::recorder::{Recorded, Recorder, waited};
 const OPEN: Duration = Duration::from_millis(100);
 
 /// 215. Readers of one process share a hold, for which the store is asked once and which is given back once. A client
-///     elsewhere sees one holder, has a hold of its own to read, and may write when the last has gone.
+///      elsewhere sees one holder, has a hold of its own to read, and may write when the last has gone.
 pub(crate) async fn readers_share_in_a_process(ctx: Ctx) {
     let (faulty, locks) = ctx.faulty(LONG).await;
     let other = ctx.locks(LONG).await.rw_lock("x").unwrap();
@@ -48,7 +48,7 @@ pub(crate) async fn readers_share_in_a_process(ctx: Ctx) {
 }
 
 /// 216. Eight tasks of a process come to read again and again, and share. A writer elsewhere waits for those who came
-///     before the last grant was a tenth of a second old, and for nobody who came later.
+///      before the last grant was a tenth of a second old, and for nobody who came later.
 pub(crate) async fn a_writer_elsewhere_gets_its_turn(ctx: Ctx) {
     let locks = ctx.locks(LONG).await;
     let readers = Readers::start(&ctx, &[locks], 8, |rw_lock| rw_lock.hand_over_for(LONG)).await;
@@ -70,7 +70,7 @@ pub(crate) async fn a_writer_elsewhere_gets_its_turn(ctx: Ctx) {
 }
 
 /// 217. Sixty-four tasks of four clients come to read again and again, each in the store's line. A writer among them
-///     waits only for those who held when it came: nobody who asks after that reads before it has written.
+///      waits only for those who held when it came: nobody who asks after that reads before it has written.
 pub(crate) async fn a_writer_among_64_readers(ctx: Ctx) {
     let clients = [ctx.locks(LONG).await, ctx.locks(LONG).await, ctx.locks(LONG).await, ctx.locks(LONG).await];
     let readers = Readers::start(&ctx, &clients, 64, |rw_lock| rw_lock.fair(true)).await;
