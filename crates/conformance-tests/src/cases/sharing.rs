@@ -51,7 +51,9 @@ pub(crate) async fn readers_share_in_a_process(ctx: Ctx) {
 ///      before the last grant was a tenth of a second old, and for nobody who came later.
 pub(crate) async fn a_writer_elsewhere_gets_its_turn(ctx: Ctx) {
     let locks = ctx.locks(LONG).await;
-    let readers = Readers::start(&ctx, &[locks], 8, |rw_lock| rw_lock.hand_over_for(LONG)).await;
+    // So long that the time ends the sharing, and not the number of those who may come in.
+    let section = Duration::from_millis(20);
+    let readers = Readers::start(&ctx, &[locks], (8, section), |rw_lock| rw_lock.hand_over_for(LONG)).await;
     let mut waited_for = Vec::new();
     for _ in 0..3 {
         waited_for.push(readers.a_writer_comes(&ctx).await);
@@ -73,7 +75,8 @@ pub(crate) async fn a_writer_elsewhere_gets_its_turn(ctx: Ctx) {
 ///      waits only for those who held when it came: nobody who asks after that reads before it has written.
 pub(crate) async fn a_writer_among_64_readers(ctx: Ctx) {
     let clients = [ctx.locks(LONG).await, ctx.locks(LONG).await, ctx.locks(LONG).await, ctx.locks(LONG).await];
-    let readers = Readers::start(&ctx, &clients, 64, |rw_lock| rw_lock.fair(true)).await;
+    let section = Duration::from_millis(2);
+    let readers = Readers::start(&ctx, &clients, (64, section), |rw_lock| rw_lock.fair(true)).await;
     let mut waited_for = Vec::new();
     for _ in 0..3 {
         waited_for.push(readers.a_writer_comes(&ctx).await);
@@ -121,14 +124,20 @@ struct Readers {
 }
 
 impl Readers {
-    async fn start(ctx: &Ctx, clients: &[Locks], count: usize, with: impl Fn(RwLock) -> RwLock) -> Self {
+    /// So many of them, each of which reads for so long.
+    async fn start(
+        ctx: &Ctx,
+        clients: &[Locks],
+        (count, section): (usize, Duration),
+        with: impl Fn(RwLock) -> RwLock,
+    ) -> Self {
         let log = Log::in_memory("suite");
         let early = ctx.locks(LONG).await.rw_lock("x").unwrap().wait(6 * BOUND);
         let (stop, turns, mut tasks) = (Arc::default(), Arc::default(), JoinSet::new());
         for task in 0..count {
             let rw_lock = with(clients[task % clients.len()].rw_lock("x").unwrap().wait(6 * BOUND));
             let recorder = Recorder::new(log.client(&format!("reader {task}")));
-            tasks.spawn(come_again(recorder, rw_lock, Arc::clone(&stop), Arc::clone(&turns)));
+            tasks.spawn(come_again(recorder, rw_lock, section, Arc::clone(&stop), Arc::clone(&turns)));
         }
         Self { log, count, early, stop, turns, tasks }
     }
@@ -168,7 +177,13 @@ impl Readers {
     }
 }
 
-async fn come_again(recorder: Recorder, rw_lock: RwLock, stop: Arc<AtomicBool>, turns: Arc<Mutex<Vec<Turn>>>) {
+async fn come_again(
+    recorder: Recorder,
+    rw_lock: RwLock,
+    section: Duration,
+    stop: Arc<AtomicBool>,
+    turns: Arc<Mutex<Vec<Turn>>>,
+) {
     while !stop.load(Ordering::SeqCst) {
         let (asked, mut owner) = (monotonic(), None);
         let reading = async {
@@ -179,7 +194,7 @@ async fn come_again(recorder: Recorder, rw_lock: RwLock, stop: Arc<AtomicBool>, 
         let held = recorder.taking("x", Mode::Shared, LONG, reading).await.unwrap().unwrap();
         let turn = Turn { asked, granted: monotonic(), owner: owner.unwrap() };
         turns.lock().unwrap_or_else(PoisonError::into_inner).push(turn);
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        tokio::time::sleep(section).await;
         assert!(held.check());
         held.unlock().await.unwrap();
     }
