@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use lock_bench::record::Record;
-use lock_bench::{beside, contended, etcd, kept, memory, mysql, postgres, queue, redis, sqlite, zookeeper};
+use lock_bench::{beside, contended, etcd, kept, memory, modes, mysql, postgres, queue, redis, sqlite, zookeeper};
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -116,6 +116,11 @@ fn main() -> ExitCode {
     }
     if wanted("zookeeper-crowded") {
         figures.push(zookeeper::crowded(5, second * 4));
+    }
+    for store in modes::STORES {
+        if wanted(&format!("{store}-modes")) {
+            figures.extend(runtime.block_on(modes::beside_the_mutex(store, folder.path(), 5, second)));
+        }
     }
     if wanted("every-lock") {
         figures.set_rows(beside::every_lock(folder.path(), 3, second));

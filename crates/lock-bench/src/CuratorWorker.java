@@ -1,5 +1,5 @@
 // A worker of the benchmark with Curator's InterProcessMutex: --worker, its kind, an address, the start and the end by the machine's
-// clock in nanoseconds, and a pause that it has no use for.
+// clock in nanoseconds, and two lengths of time that it has no use for.
 
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;

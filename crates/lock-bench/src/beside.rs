@@ -67,8 +67,8 @@ pub fn every_lock(folder: &Path, rounds: usize, during: Duration) -> Vec<Row> {
     for _ in 0..rounds {
         for ((_, _, kind, place), seen) in locks.iter().zip(&mut seen) {
             let alone = alone(kind, place, during);
-            let busy = run(kind, place, Load { pause: Duration::ZERO, during });
-            let calm = run(kind, place, Load { pause: PAUSE, during });
+            let busy = run(kind, place, Load::even(Duration::ZERO, during));
+            let calm = run(kind, place, Load::even(PAUSE, during));
             let micros = |time: Duration| time.as_secs_f64() * 1e6;
             let [p50, p99] = [0.5, 0.99].map(|share| micros(busy.at(share)));
             let longest = micros(calm.longest_wait) / 1e3;

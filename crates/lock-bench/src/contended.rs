@@ -1,10 +1,13 @@
-//! Several processes that want one lock. A new kind of lock is a line in [`work`], and a `Peer` if it is not ours.
+//! Several processes that want one lock. A new kind of lock is a line in [`work`] and a
+//! `Peer`, or a line in [`connect`] if it is ours.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
+use lock_core::DistributedLock;
 use lock_etcd::EtcdLock;
 use lock_redis::RedisLock;
 use lock_sql::{MySqlLock, PostgresLock, SqliteLock};
@@ -25,10 +28,24 @@ const PROCESSES: usize = 8;
 /// What a worker does with the lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
-    /// How long it holds the lock, and how long it then does without.
+    /// How long it holds the lock.
+    pub(crate) hold: Duration,
+    /// How long it then does without.
     pub(crate) pause: Duration,
     /// How long all that goes on.
     pub(crate) during: Duration,
+}
+
+impl Load {
+    /// It does without the lock for as long as it holds it.
+    pub(crate) fn even(pause: Duration, during: Duration) -> Self {
+        Self { hold: pause, pause, during }
+    }
+
+    /// It asks again as soon as it has given back.
+    pub(crate) fn sections(hold: Duration, during: Duration) -> Self {
+        Self { hold, pause: Duration::ZERO, during }
+    }
 }
 
 /// What a round of processes did.
@@ -79,6 +96,18 @@ impl std::fmt::Display for Round {
     }
 }
 
+/// What processes did of whom several may hold at once.
+pub(crate) struct Crowd {
+    /// Acquisitions per second.
+    pub(crate) rate: f64,
+    /// How many there were.
+    pub(crate) acquisitions: f64,
+    /// The most who held at the same time.
+    pub(crate) at_once: usize,
+    /// As of a [`Round`].
+    pub(crate) statements: u64,
+}
+
 /// One turn of one process: when it asked, had and gave back, by the machine's clock.
 type Turn = [u64; 3];
 
@@ -122,9 +151,28 @@ pub(crate) fn run_many(count: usize, kind: &str, place: impl AsRef<Path>, load: 
     round
 }
 
+/// Runs the processes in a mode in which several may hold the lock at once: the kind ends with one of [`Ours::new`]'s.
+pub(crate) fn run_together(kind: &str, place: impl AsRef<Path>, load: Load) -> Crowd {
+    let (_, done) = processes(PROCESSES, kind, place.as_ref(), load);
+    let statements = done.iter().map(|done| done.statements).sum();
+    let turns = done.iter().flat_map(|done| &done.turns);
+    // Ends come first: who gave back at the moment at which another had it was not there beside it.
+    let mut edges: Vec<_> = turns.flat_map(|[_, had, gave]| [(*gave, -1), (*had, 1)]).collect();
+    edges.sort_unstable();
+    let (mut there, mut at_once) = (0_isize, 0);
+    for (_, edge) in &edges {
+        there += edge;
+        at_once = at_once.max(there);
+    }
+    let acquisitions = edges.len() as f64 / 2.0;
+    let rate = acquisitions / load.during.as_secs_f64();
+    println!("    {kind}, {PROCESSES} processes: {rate:.0} acquisitions/s, at most {at_once} at once");
+    Crowd { rate, acquisitions, at_once: at_once.unsigned_abs(), statements }
+}
+
 /// One process alone: the median time from asking for the lock to asking for it again, which is lock and unlock.
 pub(crate) fn alone(kind: &str, place: impl AsRef<Path>, during: Duration) -> Duration {
-    let (_, done) = processes(1, kind, place.as_ref(), Load { pause: Duration::ZERO, during });
+    let (_, done) = processes(1, kind, place.as_ref(), Load::even(Duration::ZERO, during));
     let turns = &done[0].turns;
     let mut cycles: Vec<_> = turns.windows(2).map(|pair| Duration::from_nanos(pair[1][0] - pair[0][0])).collect();
     let at = cycles.len() / 2;
@@ -163,6 +211,7 @@ fn spawn(kind: &str, place: &Path, load: Load, start: u64) -> Child {
     worker.arg(WORKER).arg(kind).arg(place).args([
         start.to_string(),
         (start + load.during.as_nanos() as u64).to_string(),
+        load.hold.as_nanos().to_string(),
         load.pause.as_nanos().to_string(),
     ]);
     worker.stdout(Stdio::piped()).spawn().expect("a worker can be started")
@@ -193,46 +242,50 @@ fn done_by(mut worker: Child) -> Done {
 pub async fn work(mut arguments: impl Iterator<Item = String>) {
     let mut next = || arguments.next().expect("an argument");
     let (kind, place) = (next(), next());
-    let [start, end, pause] = [(); 3].map(|()| next().parse::<u64>().expect("a time"));
-    let times = Times { start, end, pause: Duration::from_nanos(pause) };
+    let [start, end, hold, pause] = [(); 4].map(|()| next().parse::<u64>().expect("a time"));
+    let [hold, pause] = [hold, pause].map(Duration::from_nanos);
+    let times = Times { start, end, hold, pause };
     let statements = Statements::listen();
     let turns = match kind.as_str() {
         "flock" => times.take_turns(Flock::new(&place)).await,
-        "sqlite" => times.take_turns(Ours::new(SqliteLock::open(&place, "bench").await.expect("a file")).await).await,
         "baton" => times.take_turns(Baton::new(&place).await).await,
         RSLOCK => times.take_turns(Rslock::new(&place)).await,
         POLLED => times.take_turns(Polled::new(&place).await).await,
         ADVISORY => times.take_turns(Advisory::new(&place).await).await,
-        "redis" => {
-            times.take_turns(Ours::new(RedisLock::connect(&place, "bench").await.expect("a server")).await).await
-        }
-        "postgres" => {
-            times.take_turns(Ours::new(PostgresLock::connect(&place, "bench").await.expect("a server")).await).await
-        }
-        "mysql" => {
-            times.take_turns(Ours::new(MySqlLock::connect(&place, "bench").await.expect("a server")).await).await
-        }
-        "zookeeper" => {
-            times.take_turns(Ours::new(ZookeeperLock::connect(&place, "bench").await.expect("a server")).await).await
-        }
         RECIPE => {
             let turns = times.take_turns(Recipe::new(&place).await).await;
             // What it releases in the background would otherwise keep the others waiting for the end of its session.
             tokio::time::sleep(Duration::from_millis(500)).await;
             turns
         }
-        "etcd" => times.take_turns(Ours::new(EtcdLock::connect(&place, "bench").await.expect("a server")).await).await,
         "etcd-service" => times.take_turns(Service::new(&place).await).await,
-        other => panic!("no lock is called {other}"),
+        ours => {
+            let (store, mode) = ours.split_once('/').unwrap_or((ours, ""));
+            times.take_turns(Ours::new(connect(store, &place).await, mode).await).await
+        }
     };
     let mut output = std::io::stdout().lock();
     let lines: String = turns.iter().map(|[asked, had, gave]| format!("{asked} {had} {gave}\n")).collect();
     writeln!(output, "{lines}{}", statements.sent()).expect("the parent reads");
 }
 
+/// Our lock over the store of this kind at this place.
+pub(crate) async fn connect(kind: &str, place: &str) -> Arc<dyn DistributedLock> {
+    match kind {
+        "sqlite" => Arc::new(SqliteLock::open(place, "bench").await.expect("a file")),
+        "redis" => Arc::new(RedisLock::connect(place, "bench").await.expect("a server")),
+        "postgres" => Arc::new(PostgresLock::connect(place, "bench").await.expect("a server")),
+        "mysql" => Arc::new(MySqlLock::connect(place, "bench").await.expect("a server")),
+        "zookeeper" => Arc::new(ZookeeperLock::connect(place, "bench").await.expect("a server")),
+        "etcd" => Arc::new(EtcdLock::connect(place, "bench").await.expect("a server")),
+        other => panic!("no lock is called {other}"),
+    }
+}
+
 struct Times {
     start: u64,
     end: u64,
+    hold: Duration,
     pause: Duration,
 }
 
@@ -244,19 +297,19 @@ impl Times {
             let asked = now();
             lock.acquire().await;
             let had = now();
-            self.pause().await;
+            sleep(self.hold).await;
             turns.push([asked, had, now()]);
             lock.release().await;
-            self.pause().await;
+            sleep(self.pause).await;
         }
         turns
     }
+}
 
-    /// A timer's least is a millisecond, so none of nothing.
-    async fn pause(&self) {
-        if !self.pause.is_zero() {
-            tokio::time::sleep(self.pause).await;
-        }
+/// A timer's least is a millisecond, so none of nothing.
+async fn sleep(time: Duration) {
+    if !time.is_zero() {
+        tokio::time::sleep(time).await;
     }
 }
 

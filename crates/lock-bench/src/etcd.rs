@@ -48,7 +48,7 @@ pub async fn uncontended(rounds: usize, each: Duration) -> [Figure; 2] {
 pub fn contended(rounds: usize, during: Duration) -> [Figure; 5] {
     let folder = test_servers::folder(Disk::Real);
     let [mut gains, mut hand_offs, mut tails, mut flocks] = [const { Vec::new() }; 4];
-    let load = Load { pause: Duration::ZERO, during };
+    let load = Load::even(Duration::ZERO, during);
     for _ in 0..rounds {
         // A server of its own for each, since the service leaves something behind.
         let service = contended::run("etcd-service", EtcdCluster::start_durable().url(), load);
@@ -57,11 +57,11 @@ pub fn contended(rounds: usize, during: Duration) -> [Figure; 5] {
         gains.push(ours.hand_off_rate / service.hand_off_rate);
         hand_offs.push(ours.at(0.5).as_secs_f64() / bare);
         tails.push(ours.at(0.99).as_secs_f64() * 1000.0);
-        let load = Load { pause: PAUSE, during };
+        let load = Load::even(PAUSE, during);
         let flock = contended::run("flock", folder.path(), load);
         flocks.push(contended::run("etcd", EtcdCluster::start_durable().url(), load).rate / flock.rate);
     }
-    let load = Load { pause: Duration::ZERO, during: Duration::from_secs(60) };
+    let load = Load::even(Duration::ZERO, Duration::from_secs(60));
     let minute = contended::run("etcd", EtcdCluster::start_durable().url(), load);
     [
         Figure::at_least("etcd: 8 processes, hand-offs / the server's lock service", gains, 8.0),
@@ -90,7 +90,7 @@ fn bare_pair(during: Duration) -> f64 {
 
 /// A hundred processes on one name, per two of them.
 pub fn crowded(rounds: usize, during: Duration) -> Figure {
-    let load = Load { pause: Duration::ZERO, during };
+    let load = Load::even(Duration::ZERO, during);
     let rate = |count| contended::run_many(count, "etcd", EtcdCluster::start_durable().url(), load).hand_off_rate;
     let ratios = (0..rounds).map(|_| rate(100) / rate(2)).collect();
     Figure::at_least("etcd: hand-offs with 100 processes / with 2", ratios, 0.8)

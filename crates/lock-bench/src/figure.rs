@@ -11,8 +11,8 @@ pub struct Figure {
     pub value: f64,
     /// The lowest and the highest round.
     pub spread: (f64, f64),
-    /// The least it should be, or with `at_most` the most.
-    pub bar: f64,
+    /// The least it should be, or with `at_most` the most; none if it is only reported.
+    pub bar: Option<f64>,
     /// Is the bar an upper one?
     pub at_most: bool,
 }
@@ -20,8 +20,7 @@ pub struct Figure {
 impl Figure {
     /// The figure of several rounds, which should be `bar` at least.
     pub fn at_least(what: impl Into<String>, rounds: Vec<f64>, bar: f64) -> Self {
-        let (value, spread) = median(rounds);
-        Self { what: what.into(), value, spread, bar, at_most: false }
+        Self { bar: Some(bar), ..Self::reported(what, rounds) }
     }
 
     /// The figure of several rounds, which should be `bar` at most.
@@ -29,9 +28,15 @@ impl Figure {
         Self { at_most: true, ..Self::at_least(what, rounds, bar) }
     }
 
+    /// The figure of several rounds, which has no bar.
+    pub fn reported(what: impl Into<String>, rounds: Vec<f64>) -> Self {
+        let (value, spread) = median(rounds);
+        Self { what: what.into(), value, spread, bar: None, at_most: false }
+    }
+
     /// Is it as good as it should be?
     pub fn is_met(&self) -> bool {
-        if self.at_most { self.value <= self.bar } else { self.value >= self.bar }
+        self.bar.is_none_or(|bar| if self.at_most { self.value <= bar } else { self.value >= bar })
     }
 
     /// Prints it on one line.
@@ -39,7 +44,8 @@ impl Figure {
         let sign = if self.at_most { "<=" } else { ">=" };
         let verdict = if self.is_met() { "met" } else { "MISSED" };
         let (low, high) = self.spread;
-        println!("  {:<62} {:>8.3} ({low:.3}–{high:.3}), bar {sign} {}: {verdict}", self.what, self.value, self.bar);
+        let judged = self.bar.map_or(String::new(), |bar| format!(", bar {sign} {bar}: {verdict}"));
+        println!("  {:<62} {:>8.3} ({low:.3}–{high:.3}){judged}", self.what, self.value);
     }
 }
 

@@ -9,6 +9,7 @@ pub mod etcd;
 mod figure;
 pub mod kept;
 pub mod memory;
+pub mod modes;
 pub mod mysql;
 mod page;
 mod peers;

@@ -52,12 +52,12 @@ pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [F
     let bare = bare(&server).await;
     let (mut rates, mut hand_offs, mut fairness) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
-        let load = Load { pause: PAUSE, during: each };
+        let load = Load::even(PAUSE, each);
         let base = run("flock", folder, load);
         rates.push(run("mysql", server.url(), load).rate / base.rate);
         let single = middle(Duration::from_secs(1), async || pair(&bare).await).await;
         println!("    mysql: bare pair {:.0} us", single * 1e6);
-        let ours = run("mysql", server.url(), Load { pause: Duration::ZERO, during: each });
+        let ours = run("mysql", server.url(), Load::even(Duration::ZERO, each));
         hand_offs.push(ours.at(0.5).as_secs_f64() / single);
         fairness.push(ours.fairness);
     }
@@ -70,7 +70,7 @@ pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [F
 
 /// A hundred processes on one name, per two of them.
 pub fn crowded(rounds: usize, during: Duration) -> Figure {
-    let load = Load { pause: Duration::ZERO, during };
+    let load = Load::even(Duration::ZERO, during);
     let server = || MariaDbServer::start_durable_with(&["--max-connections=1000"]);
     let rate = |count| run_many(count, "mysql", server().url(), load).hand_off_rate;
     let ratios = (0..rounds).map(|_| rate(100) / rate(2)).collect();

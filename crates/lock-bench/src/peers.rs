@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use distributed_lock_core::{DistributedLock as _, LockHandle as _, LockProvider as _};
 use distributed_lock_redis::{RedisDistributedLock, RedisLockHandle, RedisLockProvider};
-use lock_core::{DistributedLock, LockGuard, Locks, Mutex};
+use lock_core::{DistributedLock, LockGuard, Locks, Mutex, RwLock, Semaphore};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo};
 use rslock::LockManager;
@@ -32,25 +32,60 @@ pub(crate) trait Peer {
     async fn release(&mut self);
 }
 
+/// The modes of [`Ours`] besides the mutex.
+pub(crate) const READING: &str = "reading";
+pub(crate) const READ_WRITE: &str = "read-write";
+pub(crate) const PERMITS: &str = "permits";
+
+/// So many permits there are.
+pub(crate) const OF: u32 = 2;
+
 /// Our own, over any store.
 pub(crate) struct Ours {
-    mutex: Mutex,
+    handle: Handle,
     guard: Option<LockGuard>,
 }
 
+enum Handle {
+    Mutex(Mutex),
+    Reading(RwLock),
+    /// In turns: does it read next?
+    ReadWrite(RwLock, bool),
+    Permits(Semaphore),
+}
+
 impl Ours {
-    /// Connected, as the others are before it counts.
-    pub(crate) async fn new(store: impl DistributedLock) -> Self {
-        let locks = Locks::new(Arc::new(store));
+    /// Connected, as the others are before it counts. The mode is that of a mutex, nothing, or one of [`READING`],
+    /// [`READ_WRITE`] and [`PERMITS`].
+    pub(crate) async fn new(store: Arc<dyn DistributedLock>, mode: &str) -> Self {
+        let locks = Locks::new(store);
         let other = locks.mutex(std::process::id().to_string()).lock().await.expect("free");
         other.unlock().await.expect("held");
-        Self { mutex: locks.mutex(NAME), guard: None }
+        let rw_lock = || locks.rw_lock(NAME).expect("the store has readers");
+        let handle = match mode {
+            "" => Handle::Mutex(locks.mutex(NAME)),
+            READING => Handle::Reading(rw_lock()),
+            // Half of them begin with reading.
+            READ_WRITE => Handle::ReadWrite(rw_lock(), std::process::id() % 2 == 0),
+            PERMITS => Handle::Permits(locks.semaphore(NAME, OF).expect("the store has permits")),
+            other => panic!("no mode is called {other}"),
+        };
+        Self { handle, guard: None }
     }
 }
 
 impl Peer for Ours {
     async fn acquire(&mut self) {
-        self.guard = Some(self.mutex.lock().await.expect("a lock"));
+        let guard = match &mut self.handle {
+            Handle::Mutex(mutex) => mutex.lock().await,
+            Handle::Reading(rw_lock) => rw_lock.read().await,
+            Handle::ReadWrite(rw_lock, reads) => {
+                *reads = !*reads;
+                if *reads { rw_lock.write().await } else { rw_lock.read().await }
+            }
+            Handle::Permits(semaphore) => semaphore.acquire().await,
+        };
+        self.guard = Some(guard.expect("a lock"));
     }
 
     async fn release(&mut self) {

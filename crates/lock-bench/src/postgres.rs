@@ -89,7 +89,7 @@ pub async fn many_names(rounds: usize, each: Duration) -> Figure {
 /// 8 processes on one name, with 2 ms holds and pauses: the rate, per that of `flock` in the same round; the median
 /// hand-off, per bare pair; statements per acquisition; and Jain's index.
 pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [Figure; 4] {
-    let load = Load { pause: PAUSE, during: each };
+    let load = Load::even(PAUSE, each);
     let server = PostgresServer::start_durable(&["track_functions=all"]);
     drop(PostgresLock::connect(&server.url(), "bench").await.expect("a server"));
     let bare = bare(&server).await;

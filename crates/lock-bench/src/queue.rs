@@ -103,7 +103,7 @@ pub async fn another_process(rounds: usize, each: Duration) -> Figure {
     let locks = connect(&server).await;
     let mut bounds = Vec::new();
     for _ in 0..rounds {
-        let other = Another::start("redis", server.url(), Load { pause: Duration::ZERO, during: each });
+        let other = Another::start("redis", server.url(), Load::even(Duration::ZERO, each));
         // Longer than that, by the time that a process takes to start.
         let ours = contend(&locks, NAME, each + each / 4).await;
         let waits = other.waits();

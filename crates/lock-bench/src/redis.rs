@@ -68,7 +68,7 @@ pub async fn contended(rounds: usize, during: Duration) -> [Figure; 6] {
     let url = server.url();
     let [mut batons, mut rslocks, mut tails, mut fair, mut costs, mut flocks] = [const { Vec::new() }; 6];
     for _ in 0..rounds {
-        let load = Load { pause: Duration::ZERO, during };
+        let load = Load::even(Duration::ZERO, during);
         Baton::set_down(&url).await;
         let baton = contended::run("baton", &url, load);
         let before = requests(&url).await;
@@ -79,7 +79,7 @@ pub async fn contended(rounds: usize, during: Duration) -> [Figure; 6] {
         rslocks.push(ours.hand_off_rate / rslock.hand_off_rate);
         tails.push(ours.at(0.99).as_secs_f64() / ours.at(0.5).as_secs_f64());
         fair.push(ours.fairness);
-        let load = Load { pause: PAUSE, during };
+        let load = Load::even(PAUSE, during);
         let flock = contended::run("flock", folder.path(), load);
         flocks.push(contended::run("redis", &url, load).rate / flock.rate);
     }

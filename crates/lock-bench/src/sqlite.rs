@@ -53,7 +53,7 @@ pub async fn uncontended(folder: &Path, rounds: usize, each: Duration) -> Figure
 /// 8 processes on one name, with holds and pauses of 2 ms: acquisitions per second, per those by `flock`; and
 /// statements per acquisition.
 pub fn contended(folder: &Path, rounds: usize, during: Duration) -> [Figure; 2] {
-    let load = Load { pause: PAUSE, during };
+    let load = Load::even(PAUSE, during);
     let (mut rates, mut statements) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         let base = run("flock", folder, load);
@@ -74,10 +74,10 @@ pub fn contended(folder: &Path, rounds: usize, during: Duration) -> [Figure; 2] 
 /// statement. Where each of the two connections that are compared comes to sit is the scheduler's whim, and stays so
 /// for a whole round: the same two pairs differed by 2.9 times in one round and by 0.4 in the next. Here both sit
 /// alike.
-struct OneCore(CpuSet);
+pub(crate) struct OneCore(CpuSet);
 
 impl OneCore {
-    fn take() -> Self {
+    pub(crate) fn take() -> Self {
         let before = sched_getaffinity(None).expect("the cores of this thread");
         let first = (0..CpuSet::MAX_CPU).find(|&core| before.is_set(core)).expect("a core that it runs on");
         let mut one = CpuSet::new();

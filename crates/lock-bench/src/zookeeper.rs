@@ -54,12 +54,12 @@ pub fn contended(folder: &Path, rounds: usize, during: Duration) -> [Figure; 4] 
     let (url, address) = (servers.url(), servers.addresses()[0].to_string());
     let [mut by_crate, mut by_curator, mut by_flock, mut fair] = [const { Vec::new() }; 4];
     for _ in 0..rounds {
-        let load = Load { pause: Duration::ZERO, during };
+        let load = Load::even(Duration::ZERO, during);
         let ours = run("zookeeper", &url, load);
         by_crate.push(ours.hand_off_rate / run(RECIPE, &address, load).hand_off_rate);
         by_curator.push(ours.hand_off_rate / run(CURATOR, &address, load).hand_off_rate);
         fair.push(ours.fairness);
-        let load = Load { pause: PAUSE, during };
+        let load = Load::even(PAUSE, during);
         let flock = run("flock", folder, load).rate;
         by_flock.push(run("zookeeper", &url, load).rate / flock);
         let recipe = run(RECIPE, &address, load).rate / flock;
@@ -76,7 +76,7 @@ pub fn contended(folder: &Path, rounds: usize, during: Duration) -> [Figure; 4] 
 /// A hundred processes on one name, per two of them.
 pub fn crowded(rounds: usize, during: Duration) -> Figure {
     let servers = servers();
-    let load = Load { pause: Duration::ZERO, during };
+    let load = Load::even(Duration::ZERO, during);
     let rate = |count| run_many(count, "zookeeper", servers.url(), load).hand_off_rate;
     let ratios = (0..rounds).map(|_| rate(100) / rate(2)).collect();
     Figure::at_least("zookeeper: hand-offs with 100 processes / with 2", ratios, 0.8)
