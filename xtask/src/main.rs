@@ -14,7 +14,8 @@ const USAGE: &str = "Usage: cargo xtask COMMAND
   test [WORD…]    does that, and passes all tests, or those programs with a WORD in their names
   cross           checks that the libraries build for macOS and Windows, and the program for macOS
   dist            packs the program, its manual pages and completions into target/dist
-  torture BACKEND, slots BACKEND, fail-overs BACKEND, observers BACKEND, compare, bench, guarantees, fuzz, api
+  torture BACKEND, slots BACKEND, fail-overs BACKEND, permits BACKEND, observers BACKEND, compare, bench,
+  guarantees, fuzz, api
                   put stores to the proof; `cargo xtask COMMAND --help` says how";
 
 fn main() -> ExitCode {

@@ -22,7 +22,7 @@ pub(crate) struct Acquisition<'a> {
     pub(crate) granted: Option<(u64, u64)>,
     pub(crate) denied: Option<u64>,
     /// When it failed, and whether it may have been done.
-    failed: Option<(u64, bool)>,
+    pub(crate) failed: Option<(u64, bool)>,
     /// Until when the client believed to hold, by its last question.
     pub(crate) until: u64,
     pub(crate) told: Option<u64>,

@@ -1,8 +1,9 @@
-//! Jobs that run once and elections, put to the proof: many processes, some of which are killed, stopped or cut off, and
+//! Jobs that run once, elections and permits, put to the proof: many processes, some of which are killed, stopped or cut off, and
 //! what they noted.
 
 mod crew;
 mod leaders;
+mod permits;
 mod slots;
 
 use std::fmt;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 pub(crate) use crew::{Task, work};
 pub use leaders::fail_overs;
+pub use permits::{PermitsOptions, permits};
 pub use slots::slots;
 
 /// How many there are, and how long leases last.

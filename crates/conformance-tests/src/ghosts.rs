@@ -1,31 +1,31 @@
 //! What is left of locks when everybody has ended who took them.
 
 use std::io;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::history::{Event, Log, What};
-use crate::torture::{GRACE, TortureOptions};
+use crate::torture::GRACE;
 use crate::violation::Violation;
 use crate::worker::{Answer, Order, Role, Worker};
-use crate::workload::SEMAPHORE;
 
 /// Has a new client look at the locks until nothing is left of them, or until it is too late for that; then that is
 /// logged.
-pub(crate) async fn look(options: &TortureOptions, url: String, log: &Log) -> io::Result<()> {
-    let role = Role { url, lease_ms: options.lease.as_millis() as u64, workload: None, task: None };
+pub(crate) async fn look(names: Vec<String>, lease: Duration, url: String, log: &Log) -> io::Result<()> {
+    let role = Role { url, lease_ms: lease.as_millis() as u64, workload: None, task: None };
     let mut client = Worker::spawn(&role, &[])?;
     // That it is ready. If it could not connect, it died.
     client.answer().await?;
-    let late = Instant::now() + options.lease + GRACE;
-    for name in options.names().into_iter().chain([SEMAPHORE.to_owned()]) {
+    let late = Instant::now() + lease + GRACE;
+    for name in names {
         loop {
             let answer = client.ask(&Order::Inspect { name: name.clone() }).await?;
             if answer == (Answer::Status { token: None, waiters: 0 }) {
                 break;
             }
             if Instant::now() < late {
-                tokio::time::sleep(options.lease / 20).await;
+                tokio::time::sleep(lease / 20).await;
                 continue;
             }
             let Answer::Status { token, waiters } = answer else {
@@ -35,7 +35,7 @@ pub(crate) async fn look(options: &TortureOptions, url: String, log: &Log) -> io
             break;
         }
     }
-    client.end(options.lease + GRACE).await.map(drop)
+    client.end(lease + GRACE).await.map(drop)
 }
 
 /// **L2**: of who has ended, nothing is left when its time is up.

@@ -23,6 +23,8 @@
 //!
 //! - **P1** A grant has as many slots as it took permits, no more than there are, and each once.
 //!
+//! [`family::permits`](crate::family::permits) has two rules more, for a semaphore that many want all the time.
+//!
 //! And for a resource's own log, in its order, see [`check_resource`]: **F1** tokens of what was let in never fall,
 //! **F2** no update is lost.
 

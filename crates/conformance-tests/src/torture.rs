@@ -33,7 +33,7 @@ pub use crate::report::Report;
 pub use crate::victim::Server;
 use crate::victim::{Seat, Victim};
 use crate::worker::Role;
-use crate::workload::Workload;
+use crate::workload::{SEMAPHORE, Workload};
 
 /// How to torture.
 #[derive(Clone, Debug)]
@@ -195,7 +195,8 @@ async fn run_in(options: &TortureOptions, site: Site, folder: &Path) -> io::Resu
     while let Some(ended) = ending.join_next().await {
         clients.extend(ended.map_err(io::Error::other)??);
     }
-    ghosts::look(options, untouched, &log).await?;
+    let names = options.names().into_iter().chain([SEMAPHORE.to_owned()]).collect();
+    ghosts::look(names, options.lease, untouched, &log).await?;
     drop(others);
     Report::of(options, folder, &clients)
 }

@@ -167,7 +167,7 @@ impl Seat {
         Ok(Self { role: Box::new(role), worker, clients: vec![client] })
     }
 
-    async fn strike(&mut self, blow: Blow, log: &Log) -> io::Result<()> {
+    pub(crate) async fn strike(&mut self, blow: Blow, log: &Log) -> io::Result<()> {
         let log = log.client(self.clients.last().map_or("", String::as_str));
         if blow == Blow::Stop {
             self.worker.signal(Signal::SIGSTOP)?;

@@ -157,7 +157,7 @@ async fn round(
 }
 
 /// A server that is away answers at once, and is not to be asked as fast.
-async fn failed(lease: Duration) -> io::Result<bool> {
+pub(crate) async fn failed(lease: Duration) -> io::Result<bool> {
     tokio::time::sleep(lease / 50).await;
     Ok(false)
 }
@@ -225,10 +225,22 @@ async fn with_permits(
         pause(rng, 5).await;
         return Ok(false);
     };
-    let token = held.token().get();
     let section_ms = if rng.random_ratio(1, 6) { workload.section_ms } else { workload.section_ms / 20 };
+    use_slots(held, &workload.folder, lease, section_ms, rng).await?;
+    Ok(false)
+}
+
+/// Counts in the resource of each slot, and gives the permits back.
+pub(crate) async fn use_slots(
+    held: Recorded,
+    folder: &Path,
+    lease: Duration,
+    section_ms: u64,
+    rng: &mut StdRng,
+) -> io::Result<()> {
+    let token = held.token().get();
     for slot in held.slots().to_vec() {
-        let path = Workload::resource(&workload.folder, &of_slot(slot));
+        let path = Workload::resource(folder, &of_slot(slot));
         let section = async {
             pause(rng, section_ms).await;
             held.check();
@@ -237,7 +249,7 @@ async fn with_permits(
     }
     held.check();
     over(held, rng).await;
-    Ok(false)
+    Ok(())
 }
 
 /// Reads, thinks, and writes one more, without asking whether the lock is still held: that is what the token is for.

@@ -1,5 +1,5 @@
-//! What stores are put to the proof with, as the developer's commands `cargo xtask torture BACKEND`, `slots`, `fail-overs`, `observers`,
-//! `compare`, `bench`, `guarantees`, `fuzz` and `api`.
+//! What stores are put to the proof with, as the developer's commands `cargo xtask torture BACKEND`, `slots`, `fail-overs`, `permits`,
+//! `observers`, `compare`, `bench`, `guarantees`, `fuzz` and `api`.
 #![forbid(unsafe_code)]
 
 mod api;
@@ -11,6 +11,7 @@ mod family;
 mod fuzz;
 mod guarantees;
 mod observers;
+mod permits;
 mod record;
 mod torture;
 
@@ -28,6 +29,8 @@ enum Trial {
     Slots(family::Options),
     /// Kills, stops and cuts off one leader after the other: one leads at a time, and all see each.
     FailOvers(family::Options),
+    /// Has many want the permits of a semaphore, and kills some of them: as many hold as may, and no more.
+    Permits(permits::Options),
     /// Counts what a thousand observers ask while nothing happens.
     Observers(observers::Options),
     /// Compares every store that can be started here, and writes the report.
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Trial::Torture(options) => torture::run(&options),
         Trial::Slots(options) => family::run(family::Proof::Slots, &options),
         Trial::FailOvers(options) => family::run(family::Proof::FailOvers, &options),
+        Trial::Permits(options) => permits::run(&options),
         Trial::Observers(options) => observers::run(&options),
         Trial::Compare(options) => compare::run(&options),
         Trial::Guarantees(options) => guarantees::run(&options),

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 use tokio::io::{BufReader, Lines, Stdin};
 
-use super::{FamilyOptions, FamilyReport, leaders, slots};
+use super::{FamilyReport, leaders, permits, slots};
 use crate::history::monotonic;
 use crate::proxy::Proxy;
 use crate::torture::Site;
@@ -35,6 +35,11 @@ pub(super) enum Duty {
     },
     Candidate,
     Observer,
+    /// To want a permit with so many tasks.
+    Permits {
+        of: u32,
+        tasks: usize,
+    },
 }
 
 /// What happened, and when by the machine's monotonic clock.
@@ -124,16 +129,17 @@ pub(crate) async fn work(
     task: &Task,
     mut orders: Lines<BufReader<Stdin>>,
 ) -> io::Result<()> {
-    let notes = Notes::of(&task.folder, &task.client)?;
+    let notes = || Notes::of(&task.folder, &task.client);
     let parent = async move { while let Ok(Some(_)) = orders.next_line().await {} };
     let duty = async {
         match task.duty {
             Duty::Slots { first_ns, apart_ms, slots } => {
                 let times = slots::Times { first_ns, apart: Duration::from_millis(apart_ms), slots };
-                slots::work(locks, lease, task.seed, &times, notes).await
+                slots::work(locks, lease, task.seed, &times, notes()?).await
             }
-            Duty::Candidate => leaders::campaign(locks, lease, &task.client, notes).await,
-            Duty::Observer => leaders::observe(locks, notes).await,
+            Duty::Candidate => leaders::campaign(locks, lease, &task.client, notes()?).await,
+            Duty::Observer => leaders::observe(locks, notes()?).await,
+            Duty::Permits { of, tasks } => permits::work(locks, lease, task, of, tasks).await,
         }
     };
     tokio::select! {
@@ -232,10 +238,10 @@ fn spawn(url: &str, lease: Duration, task: Task) -> io::Result<Worker> {
 
 /// Does this with a folder for notes, which is kept if a rule was broken.
 pub(super) async fn in_folder(
-    options: &FamilyOptions,
+    notes: &Path,
     proof: impl AsyncFnOnce(PathBuf) -> io::Result<FamilyReport>,
 ) -> io::Result<FamilyReport> {
-    let folder = tempfile::Builder::new().prefix("family-").tempdir_in(&options.notes)?;
+    let folder = tempfile::Builder::new().prefix("family-").tempdir_in(notes)?;
     match proof(folder.path().to_owned()).await {
         Ok(report) if report.violations.is_empty() => Ok(report),
         Ok(report) => Ok(FamilyReport { folder: Some(folder.keep()), ..report }),

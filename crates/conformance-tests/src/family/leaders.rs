@@ -58,7 +58,7 @@ pub(super) async fn observe(locks: &Locks, mut notes: Notes) -> io::Result<()> {
 /// # Panics
 /// If there is no free port for a proxy.
 pub async fn fail_overs(options: &FamilyOptions, site: Site, locks: Locks) -> io::Result<FamilyReport> {
-    in_folder(options, async |folder| {
+    in_folder(&options.notes, async |folder| {
         let mut notes = Notes::of(&folder, "parent")?;
         let member = |name: String, duty: fn() -> Duty| {
             let folder = folder.clone();

@@ -74,7 +74,7 @@ pub(super) async fn work(locks: &Locks, lease: Duration, seed: u64, times: &Time
 /// # Panics
 /// If there is no free port for a proxy.
 pub async fn slots(options: &FamilyOptions, site: Site) -> io::Result<FamilyReport> {
-    in_folder(options, async |folder| {
+    in_folder(&options.notes, async |folder| {
         let mut notes = Notes::of(&folder, "parent")?;
         let first_ns = monotonic() + APART.as_nanos() as u64 * 2;
         let slots = options.rounds;
