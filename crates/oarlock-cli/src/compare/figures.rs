@@ -20,6 +20,14 @@ pub(crate) enum Step {
     Wake,
     /// The holder's process is killed while another waits.
     Recovery,
+    /// One task reads and lets go, where the store has readers.
+    Reading,
+    /// 8 processes that only read, with sections of 2 ms, where the store has readers.
+    Readers,
+    /// One task takes a permit and gives it back, where the store has permits.
+    Permit,
+    /// 8 processes that want one of 2 permits, where the store has permits.
+    Permits,
     /// 100 waiters that get nothing.
     Idle,
     /// 1,000 leases are renewed.
@@ -29,7 +37,7 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Alone,
         Self::Names,
         Self::Tasks,
@@ -37,6 +45,10 @@ impl Step {
         Self::Eight,
         Self::Wake,
         Self::Recovery,
+        Self::Reading,
+        Self::Readers,
+        Self::Permit,
+        Self::Permits,
         Self::Idle,
         Self::Renewals,
         Self::Messages,
@@ -52,6 +64,10 @@ impl Step {
             Self::Eight => "hand-off between 8 processes",
             Self::Wake => "wake-up of a process that has waited for 50 ms",
             Self::Recovery => "the holder is killed",
+            Self::Reading => "read and release, nobody else there",
+            Self::Readers => "8 processes that read",
+            Self::Permit => "a permit and its release, nobody else there",
+            Self::Permits => "8 processes, 2 permits",
             Self::Idle => "100 idle waiters",
             Self::Renewals => "1,000 renewals",
             Self::Messages => "messages to the server",
@@ -80,6 +96,13 @@ pub(crate) enum Measure {
     WakeP50Us,
     WakeP99Us,
     RecoveryUs,
+    ReadP50Us,
+    ReadP99Us,
+    ReadersPerS,
+    PermitP50Us,
+    PermitP99Us,
+    PermitsPerS,
+    PermitsLongestWaitUs,
     IdleCoreShare,
     RenewalsUs,
     AloneMessages,
@@ -100,7 +123,7 @@ pub(crate) enum Unit {
 pub(crate) type Row = (Measure, &'static str, Unit);
 
 /// The figures as the report has them, under their headings.
-pub(crate) const ROWS: [(&str, &[Row]); 7] = [
+pub(crate) const ROWS: [(&str, &[Row]); 9] = [
     (
         "Nobody else there",
         &[
@@ -143,6 +166,23 @@ pub(crate) const ROWS: [(&str, &[Row]); 7] = [
         ],
     ),
     ("The holder is killed", &[(Measure::RecoveryUs, "the waiter has the lock after", Unit::Time)]),
+    (
+        "Readers",
+        &[
+            (Measure::ReadP50Us, "read and release, nobody else there, median", Unit::Time),
+            (Measure::ReadP99Us, "the same, p99", Unit::Time),
+            (Measure::ReadersPerS, "8 processes that read for 2 ms, acquisitions", Unit::PerSecond),
+        ],
+    ),
+    (
+        "Permits",
+        &[
+            (Measure::PermitP50Us, "a permit and its release, nobody else there, median", Unit::Time),
+            (Measure::PermitP99Us, "the same, p99", Unit::Time),
+            (Measure::PermitsPerS, "8 processes, 2 permits, acquisitions", Unit::PerSecond),
+            (Measure::PermitsLongestWaitUs, "the same, longest wait", Unit::Time),
+        ],
+    ),
     (
         "What it costs",
         &[

@@ -44,6 +44,8 @@ pub(crate) struct Backend {
     pub(crate) kind: String,
     pub(crate) reaches: String,
     pub(crate) fair: bool,
+    pub(crate) read_write_locks: bool,
+    pub(crate) semaphores: bool,
     pub(crate) prompt_loss: bool,
     pub(crate) min_lease_ms: u64,
     /// What `doctor` says; nothing if it could not.
@@ -51,7 +53,7 @@ pub(crate) struct Backend {
     pub(crate) figures: BTreeMap<Measure, Figure>,
     /// By step, how its times are spread over all rounds.
     pub(crate) distributions: BTreeMap<Step, Vec<Bin>>,
-    /// How often two held a lock at once. Anything but zero is a defect.
+    /// How often more held a lock at once than may, or a semaphore. Anything but zero is a defect.
     pub(crate) overlaps: u64,
     /// What could not be measured, and why.
     pub(crate) failures: Vec<String>,
@@ -104,7 +106,8 @@ impl Notes {
     }
 
     pub(crate) fn report(self, subject: &Subject) -> Backend {
-        let Capabilities { backend, scope, fair, prompt_loss, min_lease, .. } = subject.locks.capabilities().clone();
+        let Capabilities { backend, scope, fair, modes, prompt_loss, min_lease, .. } =
+            subject.locks.capabilities().clone();
         let remark =
             |finding: Finding| Remark { setting: finding.setting, voids: finding.voids, advice: finding.advice };
         Backend {
@@ -118,6 +121,8 @@ impl Notes {
             }
             .to_owned(),
             fair,
+            read_write_locks: modes.shared,
+            semaphores: modes.permits,
             prompt_loss,
             min_lease_ms: min_lease.as_millis() as u64,
             findings: self.findings.map(|findings| findings.into_iter().map(remark).collect()),

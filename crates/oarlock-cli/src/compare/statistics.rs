@@ -1,6 +1,7 @@
 //! What turns at a lock say: rates, times, fairness; and figures over several rounds. No I/O.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -36,13 +37,14 @@ pub(crate) struct Study {
     pub(crate) fairness: f64,
     /// The longest that anybody waited.
     pub(crate) longest_wait: Duration,
-    /// How often the lock was granted before the former holder gave it back.
+    /// How often it was granted while as many held it as may.
     pub(crate) overlaps: u64,
 }
 
 impl Study {
-    /// Of takers that began new turns in this span. `one_name`: they all wanted the same lock.
-    pub(crate) fn of(takers: &[Vec<Turn>], span: Span, one_name: bool) -> Self {
+    /// Of takers that began new turns in this span. `at_once`: so many may hold what they all wanted; without it, any
+    /// number may, or they did not all want the same.
+    pub(crate) fn of(takers: &[Vec<Turn>], span: Span, at_once: Option<u32>) -> Self {
         let longest = takers.iter().flatten().map(|turn| turn.had.saturating_sub(turn.asked)).max().unwrap_or(0);
         // Who waits at the end of the span still gets a turn, which is none of the span's.
         let within = |turns: &[Turn]| turns.partition_point(|turn| turn.had <= span.end);
@@ -53,12 +55,9 @@ impl Study {
         let mut cycles = Times::new();
         all.iter().for_each(|turn| cycles.add_nanos(turn.done.saturating_sub(turn.asked)));
         let mut hand_offs = Times::new();
-        let mut overlaps = 0;
-        for pair in all.windows(2).filter(|_| one_name) {
+        for pair in all.windows(2).filter(|_| at_once == Some(1)) {
             let [former, next] = pair else { continue };
-            if next.had < former.gave {
-                overlaps += 1;
-            } else if next.asked < former.gave {
+            if next.had >= former.gave && next.asked < former.gave {
                 hand_offs.add_nanos(next.had - former.gave);
             }
         }
@@ -70,9 +69,23 @@ impl Study {
             hand_offs,
             fairness: jain(&counts),
             longest_wait: Duration::from_nanos(longest),
-            overlaps,
+            overlaps: at_once.map_or(0, |most| overlaps(&all, most)),
         }
     }
+}
+
+/// How many turns began while as many others lasted as may at once; the turns in the order of their begin.
+fn overlaps(turns: &[Turn], most: u32) -> u64 {
+    let mut lasting = BinaryHeap::new();
+    let mut overlaps = 0;
+    for turn in turns {
+        while lasting.peek().is_some_and(|Reverse(gave)| *gave <= turn.had) {
+            lasting.pop();
+        }
+        overlaps += u64::from(lasting.len() >= most as usize);
+        lasting.push(Reverse(turn.gave));
+    }
+    overlaps
 }
 
 /// Jain's index.
@@ -178,7 +191,7 @@ mod tests {
     fn a_hand_off_counts_where_somebody_waited() {
         // The second asks while the first holds; the first asks again after the second gave back.
         let takers = [vec![turn(0, 1_000, 5_000), turn(30_000, 31_000, 32_000)], vec![turn(2_000, 9_000, 20_000)]];
-        let study = Study::of(&takers, SPAN, true);
+        let study = Study::of(&takers, SPAN, Some(1));
         assert_eq!((study.cycles.count(), study.overlaps, study.hand_offs.count()), (3, 0, 1));
         assert_eq!((study.rate, study.hand_off_rate), (1.5, 0.5));
         assert!((study.hand_offs.at(0.5).unwrap() - 4.0).abs() < 0.01);
@@ -189,7 +202,7 @@ mod tests {
     #[test]
     fn who_gets_it_after_the_end_has_waited_but_does_not_count() {
         let takers = [vec![turn(0, 1_000, 5_000)], vec![turn(0, SPAN.end + 1, SPAN.end + 2)]];
-        let study = Study::of(&takers, SPAN, true);
+        let study = Study::of(&takers, SPAN, Some(1));
         assert_eq!((study.cycles.count(), study.longest_wait), (1, Duration::from_nanos(SPAN.end + 1)));
         assert!((study.fairness - 0.5).abs() < 1e-9);
     }
@@ -197,13 +210,21 @@ mod tests {
     #[test]
     fn a_grant_before_the_release_is_an_overlap_on_one_name_alone() {
         let takers = [vec![turn(0, 1, 10)], vec![turn(0, 9, 20)]];
-        assert_eq!(Study::of(&takers, SPAN, true).overlaps, 1);
-        assert_eq!(Study::of(&takers, SPAN, false).overlaps, 0);
+        assert_eq!(Study::of(&takers, SPAN, Some(1)).overlaps, 1);
+        assert_eq!(Study::of(&takers, SPAN, None).overlaps, 0);
+    }
+
+    #[test]
+    fn more_at_once_than_there_are_permits_is_an_overlap() {
+        let takers = |third| [vec![turn(0, 1, 10)], vec![turn(0, 5, 20)], vec![turn(0, third, 30)]];
+        assert_eq!(Study::of(&takers(10), SPAN, Some(2)).overlaps, 0);
+        assert_eq!(Study::of(&takers(9), SPAN, Some(2)).overlaps, 1);
+        assert_eq!(Study::of(&takers(9), SPAN, Some(3)).overlaps, 0);
     }
 
     #[test]
     fn nothing_done_is_no_figure() {
-        let study = Study::of(&[vec![]], SPAN, true);
+        let study = Study::of(&[vec![]], SPAN, Some(1));
         assert_eq!((study.rate, study.cycles.at(0.5)), (0.0, None));
         assert_eq!(Figure::of(&[study.fairness]), None);
     }

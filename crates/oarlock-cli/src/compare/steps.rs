@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oarlock::LockGuard;
+use oarlock::{LockGuard, Mode};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -32,13 +32,17 @@ const LONG_HOLD: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How many tasks there are where there are many.
 const TASKS: u32 = 64;
+/// A hold of those who read.
+const READ: Duration = Duration::from_millis(2);
+/// A permit, of fewer than want one.
+const PERMIT: Mode = Mode::Permits { take: 1, of: 2 };
 
 /// What a step found.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) figures: Vec<(Measure, f64)>,
     pub(super) times: Option<Times>,
-    /// How often two held the lock at once.
+    /// How often more held it at once than may.
     pub(super) overlaps: u64,
 }
 
@@ -55,14 +59,28 @@ impl Step {
     /// About how long it takes with this backend.
     pub(super) fn estimate(self, subject: &Subject, slice: Duration) -> Duration {
         let started = Duration::from_millis(300);
+        if !self.is_possible(subject) {
+            return Duration::ZERO;
+        }
         started
             + match self {
                 Self::Recovery => SETTLED + subject.lease(SHORT_LEASE),
-                Self::Messages if relay::place(&subject.url).is_none() => Duration::ZERO,
                 Self::Renewals => Duration::from_secs(1),
                 Self::Idle => IDLE_SETTLED + slice,
                 _ => self.length(slice),
             }
+    }
+
+    /// Can it be done with this backend? Where not, nothing is found.
+    fn is_possible(self, subject: &Subject) -> bool {
+        let modes = subject.locks.capabilities().modes;
+        match self {
+            Self::Reading | Self::Readers => modes.shared,
+            Self::Permit | Self::Permits => modes.permits,
+            // There has to be one server that a relay can stand in front of.
+            Self::Messages => relay::place(&subject.url).is_some(),
+            _ => true,
+        }
     }
 
     /// How long it is measured where others are for this long.
@@ -79,6 +97,9 @@ impl Step {
 impl Trial<'_> {
     /// Does a step, in bounded time. Whatever it took is given back when this is over, or soon after it was dropped.
     pub(super) async fn run(self, step: Step) -> Result<Found, String> {
+        if !step.is_possible(self.subject) {
+            return Ok(Found::default());
+        }
         let limit = step.estimate(self.subject, self.slice) + 2 * self.subject.lease(LEASE) + PATIENCE;
         let trial = Self { slice: step.length(self.slice), ..self };
         let found = timeout(limit, trial.perform(step)).await;
@@ -89,11 +110,7 @@ impl Trial<'_> {
     async fn perform(self, step: Step) -> Result<Found, String> {
         let nothing = Duration::ZERO;
         match step {
-            Step::Alone => {
-                let study = self.study(1, turns("alone", 1, false, nothing)).await?;
-                let figures = percentiles(&study.cycles, Measure::AloneP50Us, Measure::AloneP99Us);
-                Ok(Found { figures: figures.collect(), times: Some(study.cycles), overlaps: study.overlaps })
-            }
+            Step::Alone => self.alone_in("alone", Mode::Exclusive, [Measure::AloneP50Us, Measure::AloneP99Us]).await,
             Step::Names => {
                 let study = self.study(1, turns("", TASKS, true, nothing)).await?;
                 Ok(Found { figures: vec![(Measure::NamesPerS, study.rate)], ..Found::default() })
@@ -124,6 +141,18 @@ impl Trial<'_> {
                 let figures = percentiles(&study.hand_offs, Measure::WakeP50Us, Measure::WakeP99Us).collect();
                 Ok(Found { figures, overlaps: study.overlaps, times: Some(study.hand_offs) })
             }
+            Step::Reading => self.alone_in("reading", Mode::Shared, [Measure::ReadP50Us, Measure::ReadP99Us]).await,
+            Step::Readers => {
+                let study = self.study(8, in_mode("readers", Mode::Shared, READ)).await?;
+                Ok(Found { figures: vec![(Measure::ReadersPerS, study.rate)], ..Found::default() })
+            }
+            Step::Permit => self.alone_in("permit", PERMIT, [Measure::PermitP50Us, Measure::PermitP99Us]).await,
+            Step::Permits => {
+                let study = self.study(8, in_mode("permits", PERMIT, nothing)).await?;
+                let longest = study.longest_wait.as_secs_f64() * 1e6;
+                let figures = vec![(Measure::PermitsPerS, study.rate), (Measure::PermitsLongestWaitUs, longest)];
+                Ok(Found { figures, overlaps: study.overlaps, times: None })
+            }
             Step::Recovery => self.recovery().await,
             Step::Idle => self.idle().await,
             Step::Renewals => self.renewals().await,
@@ -143,7 +172,7 @@ impl Trial<'_> {
 
     /// The same, and by how much a count rises for each turn. In the second half, when all connections are made.
     async fn counted(self, processes: usize, job: Job, count: impl Fn() -> u64) -> Result<(Study, f64), String> {
-        let Work::Turns { tasks, apart, .. } = job.work else { return Err(confused()) };
+        let Work::Turns { tasks, apart, mode, .. } = job.work else { return Err(confused()) };
         let mut workers = Vec::new();
         for _ in 0..processes {
             workers.push(self.roster.start(&job).await?);
@@ -168,7 +197,19 @@ impl Trial<'_> {
         // All turns have ended, so that of those that began since then nothing is left out.
         let rise = count() - before;
         let turns = takers.iter().flatten().filter(|turn| turn.asked >= since).count();
-        Ok((Study::of(&takers, span, !apart), rise as f64 / turns as f64))
+        let at_once = match mode {
+            Mode::Permits { take, of } => Some(of / take),
+            Mode::Exclusive if !apart => Some(1),
+            _ => None,
+        };
+        Ok((Study::of(&takers, span, at_once), rise as f64 / turns as f64))
+    }
+
+    /// One task, nobody else there.
+    async fn alone_in(self, name: &str, mode: Mode, [median, tail]: [Measure; 2]) -> Result<Found, String> {
+        let study = self.study(1, in_mode(name, mode, Duration::ZERO)).await?;
+        let figures = percentiles(&study.cycles, median, tail);
+        Ok(Found { figures: figures.collect(), times: Some(study.cycles), overlaps: study.overlaps })
     }
 
     fn soon(self) -> Span {
@@ -226,7 +267,6 @@ impl Trial<'_> {
         Ok(Found { figures: vec![(Measure::RenewalsUs, micros)], ..Found::default() })
     }
 
-    /// Nothing where there is no one server that a relay could stand in front of.
     async fn messages(self) -> Result<Found, String> {
         let Some((before, address, after)) = relay::place(&self.subject.url) else { return Ok(Found::default()) };
         let relay = Relay::start(address.to_owned()).await.map_err(|error| error.to_string())?;
@@ -246,7 +286,11 @@ impl Trial<'_> {
 }
 
 fn turns(name: &str, tasks: u32, apart: bool, hold: Duration) -> Work {
-    Work::Turns { name: name.to_owned(), tasks, apart, hold }
+    Work::Turns { name: name.to_owned(), tasks, apart, hold, mode: Mode::Exclusive }
+}
+
+fn in_mode(name: &str, mode: Mode, hold: Duration) -> Work {
+    Work::Turns { name: name.to_owned(), tasks: 1, apart: false, hold, mode }
 }
 
 async fn expect_ready(worker: &mut Worker) -> Result<(), String> {

@@ -39,9 +39,11 @@ pub(super) const MESSAGES: &str = "A message is what arrives at the server at on
 /// A promise, and how far a backend makes it.
 pub(super) type Promise = (&'static str, fn(&Backend) -> String);
 
-pub(super) const PROMISES: [Promise; 6] = [
+pub(super) const PROMISES: [Promise; 8] = [
     ("excludes the processes of", |backend| backend.reaches.clone()),
     ("first come, first served, if asked for", |backend| yes_or_no(backend.fair)),
+    ("read-write locks", |backend| yes_or_no(backend.read_write_locks)),
+    ("semaphores", |backend| yes_or_no(backend.semaphores)),
     ("tells of an eviction at once", |backend| yes_or_no(backend.prompt_loss)),
     ("shortest lease", |backend| Unit::Time.show(backend.min_lease_ms as f64 * 1e3)),
     ("rising fencing tokens", |_| yes_or_no(true)),
@@ -87,8 +89,8 @@ pub(super) fn remarks(report: &Report) -> Vec<String> {
     for backend in &report.backends {
         let name = &backend.name;
         if !backend.is_sound() {
-            remarks
-                .push(format!("{name}: TWO HELD A LOCK AT ONCE, {} times. Do not use this store.", backend.overlaps));
+            let times = backend.overlaps;
+            remarks.push(format!("{name}: MORE HELD A LOCK AT ONCE THAN MAY, {times} times. Do not use this store."));
         }
         for finding in backend.findings.iter().flatten() {
             remarks.push(format!("{name}: {}: voids {}; {}", finding.setting, finding.voids, finding.advice));

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
-use oarlock::{Clock, Instant, Locks, Mutex, SystemClock};
+use oarlock::{Clock, Instant, LockGuard, Locks, Mode, Mutex, RwLock, Semaphore, SystemClock};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::net::unix::pipe;
@@ -35,8 +35,8 @@ pub(crate) struct Job {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Work {
-    /// Takes the lock and gives it back, again and again; `apart`: each task has one of many locks.
-    Turns { name: String, tasks: u32, apart: bool, hold: Duration },
+    /// Takes the lock in this mode and gives it back, again and again; `apart`: each task has one of many locks.
+    Turns { name: String, tasks: u32, apart: bool, hold: Duration, mode: Mode },
     /// Takes the lock and keeps it until it is told to end.
     Hold { name: String },
     /// Waits for the lock once.
@@ -92,16 +92,16 @@ pub(crate) async fn work() -> Result<u8, Failure> {
 async fn perform(job: &Job, locks: &Locks, orders: &mut Orders) -> Result<(), Failure> {
     let mutex = |name: &str| locks.mutex(name).lease(job.lease);
     match &job.work {
-        Work::Turns { name, tasks, apart, hold } => {
+        Work::Turns { name, tasks, apart, hold, mode } => {
             // The first request of a connection is not what is measured.
             mutex("warm-up").wait(PATIENCE).lock().await?.unlock().await?;
             say(&Word::Ready)?;
             let Some(span) = orders.next::<Span>().await else { return Ok(()) };
             let tasks = (0..*tasks).map(|task| {
                 let name = if *apart { subject::one_of_many(task) } else { name.clone() };
-                take_turns(mutex(&name).wait(PATIENCE), span, *hold)
+                Ok(take_turns(Handle::of(locks, &name, *mode, job.lease)?, span, *hold))
             });
-            let mut tasks: JoinSet<_> = tasks.collect();
+            let mut tasks: JoinSet<_> = tasks.collect::<oarlock::Result<Vec<_>>>()?.into_iter().collect();
             while let Some(turns) = orders.unless_over(tasks.join_next()).await.flatten() {
                 let turns = turns.map_err(|error| Failure::new(OS_ERROR, error.to_string()))??;
                 let turns = turns.iter().map(|turn| [turn.asked, turn.had, turn.gave, turn.done]);
@@ -158,7 +158,32 @@ async fn perform(job: &Job, locks: &Locks, orders: &mut Orders) -> Result<(), Fa
     Ok(())
 }
 
-async fn take_turns(mutex: Mutex, span: Span, hold: Duration) -> Result<Vec<Turn>, Failure> {
+/// One lock in one of its modes.
+enum Handle {
+    Lock(Mutex),
+    Reading(RwLock),
+    Permits(Semaphore, u32),
+}
+
+impl Handle {
+    fn of(locks: &Locks, name: &str, mode: Mode, lease: Duration) -> oarlock::Result<Self> {
+        Ok(match mode {
+            Mode::Shared => Self::Reading(locks.rw_lock(name)?.lease(lease).wait(PATIENCE)),
+            Mode::Permits { take, of } => Self::Permits(locks.semaphore(name, of)?.lease(lease).wait(PATIENCE), take),
+            _ => Self::Lock(locks.mutex(name).lease(lease).wait(PATIENCE)),
+        })
+    }
+
+    async fn take(&self) -> oarlock::Result<LockGuard> {
+        match self {
+            Self::Lock(mutex) => mutex.lock().await,
+            Self::Reading(rw_lock) => rw_lock.read().await,
+            Self::Permits(semaphore, take) => semaphore.acquire_many(*take).await,
+        }
+    }
+}
+
+async fn take_turns(handle: Handle, span: Span, hold: Duration) -> Result<Vec<Turn>, Failure> {
     let mut turns = Vec::new();
     until(span.start).await;
     loop {
@@ -166,7 +191,7 @@ async fn take_turns(mutex: Mutex, span: Span, hold: Duration) -> Result<Vec<Turn
         if asked >= span.end {
             return Ok(turns);
         }
-        let guard = mutex.lock().await?;
+        let guard = handle.take().await?;
         let had = now();
         // A timer's least is a millisecond, so none of nothing.
         if !hold.is_zero() {

@@ -9,7 +9,7 @@ use test_servers::RedisServer;
 use crate::common::{Place, Running, children, code, is_alive, is_stopped, wait_dead, wait_for};
 
 /// Every figure, and whether it is there for every store.
-const FIGURES: [(&str, bool); 21] = [
+const FIGURES: [(&str, bool); 28] = [
     ("alone_p50_us", true),
     ("alone_p99_us", true),
     ("names_per_s", true),
@@ -27,6 +27,13 @@ const FIGURES: [(&str, bool); 21] = [
     ("wake_p50_us", true),
     ("wake_p99_us", true),
     ("recovery_us", true),
+    ("read_p50_us", true),
+    ("read_p99_us", true),
+    ("readers_per_s", true),
+    ("permit_p50_us", true),
+    ("permit_p99_us", true),
+    ("permits_per_s", true),
+    ("permits_longest_wait_us", true),
     ("idle_core_share", true),
     ("renewals_us", true),
     ("alone_messages", false),
