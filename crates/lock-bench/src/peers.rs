@@ -66,7 +66,7 @@ impl Ours {
             "" => Handle::Mutex(locks.mutex(NAME)),
             READING => Handle::Reading(rw_lock()),
             // Half of them begin with reading.
-            READ_WRITE => Handle::ReadWrite(rw_lock(), std::process::id() % 2 == 0),
+            READ_WRITE => Handle::ReadWrite(rw_lock(), std::process::id().is_multiple_of(2)),
             PERMITS => Handle::Permits(locks.semaphore(NAME, OF).expect("the store has permits")),
             other => panic!("no mode is called {other}"),
         };
