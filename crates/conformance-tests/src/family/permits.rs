@@ -335,7 +335,7 @@ mod tests {
             self
         }
 
-        fn is_killed(mut self, client: &str, at: u64) -> Self {
+        fn kill(mut self, client: &str, at: u64) -> Self {
             self.at(at, client, 0, What::Killed);
             self
         }
@@ -396,10 +396,10 @@ mod tests {
     #[test]
     fn a_kill_makes_the_time_begin_anew() {
         let killed = |again: &[u64], next: u64| {
-            let mut history = History::default().holds("a", 0, 1, [0, 1000]).is_killed("a", 1000);
+            let mut history = History::default().holds("a", 0, 1, [0, 1000]).kill("a", 1000);
             // It did not come to that.
             history.0.retain(|event| !matches!(event.what, What::Release | What::Released { .. }));
-            let history = again.iter().fold(history, |history, at| history.is_killed(&format!("w{at}"), *at));
+            let history = again.iter().fold(history, |history, at| history.kill(&format!("w{at}"), *at));
             history.holds("d", 0, 3, [next, OVER]).holds("b", 1, 2, [0, OVER]).waits("c", [10, OVER])
         };
         killed(&[], 3000).breaks(&[]);
