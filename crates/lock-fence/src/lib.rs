@@ -6,11 +6,14 @@
 //! [`Stale`](lock_core::ErrorKind::Stale), which [names both](Stale). An equal token passes: a holder may write often.
 //!
 //! - `sql`, by the features `sqlite`, `postgres` and `mysql`: in the application's own transaction, by sqlx.
+//! - `redis`, by the feature `redis`: in one step with the write, on a server or in a cluster.
 //! - [`Access::check`]: the rule alone, for a resource of your own.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod access;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub mod sql;
 mod stale;

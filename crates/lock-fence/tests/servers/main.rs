@@ -2,4 +2,5 @@
 
 mod databases;
 mod lock_in;
+mod redis;
 mod sql;

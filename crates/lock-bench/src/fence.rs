@@ -1,0 +1,56 @@
+//! A write with a check of its fencing token beside the same write without, over the same connection.
+
+use std::time::{Duration, Instant};
+
+use lock_fence::{Access, redis as fence};
+use redis::AsyncCommands;
+use redis::aio::MultiplexedConnection;
+use test_servers::RedisServer;
+
+use crate::Figure;
+use crate::peers::bare_connection;
+use crate::tasks::run;
+
+const VALUE: [u8; 100] = [b'x'; 100];
+
+/// A value of 100 bytes, where nothing is saved and where each write is: the median time by one task, and the rate of 64.
+pub async fn redis(rounds: usize, each: Duration) -> [Figure; 4] {
+    let [times, rates] = beside_bare(&RedisServer::start(), rounds, each).await;
+    let [saved_times, saved_rates] = beside_bare(&RedisServer::start_durable(), rounds, each).await;
+    [
+        Figure::at_most("redis: a checked SET, median time / SET", times, 1.1),
+        Figure::at_least("redis: 64 tasks, checked SETs, rate / SET", rates, 0.5),
+        Figure::at_most("redis: each write saved, a checked SET, median time / SET", saved_times, 1.1),
+        Figure::at_least("redis: each write saved, 64 tasks, checked SETs, rate / SET", saved_rates, 0.5),
+    ]
+}
+
+async fn beside_bare(server: &RedisServer, rounds: usize, each: Duration) -> [Vec<f64>; 2] {
+    let connection = bare_connection(&server.url()).await;
+    let (mut times, mut rates) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        for tasks in [1, 64] {
+            let (bare, checking) = (connection.clone(), connection.clone());
+            let base = run(tasks, each, move |task| set(bare.clone(), task)).await;
+            let ours = run(tasks, each, move |task| checked_set(checking.clone(), task)).await;
+            println!("    redis, {tasks} tasks: {:.0} checked SETs/s, {:.0} SETs/s", ours.rate, base.rate);
+            match tasks {
+                1 => times.push(ours.at(0.5).as_secs_f64() / base.at(0.5).as_secs_f64()),
+                _ => rates.push(ours.rate / base.rate),
+            }
+        }
+    }
+    [times, rates]
+}
+
+async fn set(mut connection: MultiplexedConnection, task: usize) -> Instant {
+    let () = connection.set(format!("orders/{task}"), &VALUE).await.expect("a server");
+    Instant::now()
+}
+
+async fn checked_set(mut connection: MultiplexedConnection, task: usize) -> Instant {
+    let name = format!("orders/{task}");
+    let access = Access::new(name.as_str(), 7_u64).expect("a name");
+    fence::set(&mut connection, access, name, &VALUE).await.expect("no later holder");
+    Instant::now()
+}
