@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use lock_bench::record::Record;
-use lock_bench::{beside, contended, etcd, kept, memory, modes, mysql, postgres, queue, redis, sqlite, zookeeper};
+use lock_bench::{
+    beside, contended, etcd, fence, kept, memory, modes, mysql, postgres, queue, redis, sqlite, zookeeper,
+};
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -50,6 +52,9 @@ fn main() -> ExitCode {
     }
     if wanted("redis-uncontended") {
         figures.extend(runtime.block_on(redis::uncontended(7, second)));
+    }
+    if wanted("redis-fence") {
+        figures.extend(runtime.block_on(fence::redis(5, second)));
     }
     if wanted("etcd-uncontended") {
         figures.extend(runtime.block_on(etcd::uncontended(7, second)));

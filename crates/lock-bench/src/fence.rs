@@ -7,9 +7,9 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use test_servers::RedisServer;
 
-use crate::Figure;
 use crate::peers::bare_connection;
 use crate::tasks::run;
+use crate::{Figure, interleaved};
 
 const VALUE: [u8; 100] = [b'x'; 100];
 
@@ -29,16 +29,24 @@ async fn beside_bare(server: &RedisServer, rounds: usize, each: Duration) -> [Ve
     let connection = bare_connection(&server.url()).await;
     let (mut times, mut rates) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
-        for tasks in [1, 64] {
-            let (bare, checking) = (connection.clone(), connection.clone());
-            let base = run(tasks, each, move |task| set(bare.clone(), task)).await;
-            let ours = run(tasks, each, move |task| checked_set(checking.clone(), task)).await;
-            println!("    redis, {tasks} tasks: {:.0} checked SETs/s, {:.0} SETs/s", ours.rate, base.rate);
-            match tasks {
-                1 => times.push(ours.at(0.5).as_secs_f64() / base.at(0.5).as_secs_f64()),
-                _ => rates.push(ours.rate / base.rate),
-            }
-        }
+        let (bare, checked) = (|| set(connection.clone(), 0), || checked_set(connection.clone(), 0));
+        let [base, ours] = interleaved(
+            each,
+            async || {
+                let _ = bare().await;
+            },
+            async || {
+                let _ = checked().await;
+            },
+        )
+        .await;
+        times.push(ours / base);
+        println!("    redis: checked SET {:.1} us, SET {:.1} us", ours * 1e6, base * 1e6);
+        let (bare, checking) = (connection.clone(), connection.clone());
+        let base = run(64, each, move |task| set(bare.clone(), task)).await;
+        let ours = run(64, each, move |task| checked_set(checking.clone(), task)).await;
+        rates.push(ours.rate / base.rate);
+        println!("    redis, 64 tasks: {:.0} checked SETs/s, {:.0} SETs/s", ours.rate, base.rate);
     }
     [times, rates]
 }

@@ -6,6 +6,7 @@
 pub mod beside;
 pub mod contended;
 pub mod etcd;
+pub mod fence;
 mod figure;
 pub mod kept;
 pub mod memory;

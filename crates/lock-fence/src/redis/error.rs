@@ -14,7 +14,9 @@ pub(super) fn explained(error: RedisError, access: &Access) -> Error {
             Ok(mark) if mark > access.token() => return refused(access, mark),
             _ => (Unknown, "the server's answer makes no sense"),
         },
-        Some("OARLOCKMARK") => (Refused, "at the key of the mark is something that is no mark; delete it: see the source"),
+        Some("OARLOCKMARK") => {
+            (Refused, "at the key of the mark is something that is no mark; delete it: see the source")
+        }
         Some("CROSSSLOT") => {
             let message =
                 format!("the keys are in another slot of the cluster than the lock's mark; {}", remedy(access));
@@ -25,9 +27,10 @@ pub(super) fn explained(error: RedisError, access: &Access) -> Error {
         Some("ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "LOADING" | "BUSY" | "MASTERDOWN" | "NOREPLICAS") => {
             (Unavailable, "the server is not ready; try again")
         }
-        Some("NOAUTH" | "WRONGPASS" | "NOPERM") => {
-            (Refused, "the user may not do this; it needs EVAL, EVALSHA, the commands of the script, and the mark's key")
-        }
+        Some("NOAUTH" | "WRONGPASS" | "NOPERM") => (
+            Refused,
+            "the user may not do this; it needs EVAL, EVALSHA, the commands of the script, and the mark's key",
+        ),
         Some("OOM" | "MISCONF") => (Refused, "the server refuses writes: its memory is full, or its disk"),
         Some(_) => (Unknown, "the script failed, perhaps in the middle"),
         None => (Unknown, "no answer: it may be done; do it again, with the same token"),

@@ -33,7 +33,9 @@ pub(super) fn remedy(access: &Access) -> String {
         Some(tag) => format!("begin the keys with {{{tag}}}, the part in braces of the lock's name"),
         None if name.contains('}') => "have the keys' part in braces in the lock's name".to_owned(),
         None => {
-            format!("begin the keys with {{{name}}}, the lock's name in braces; or have their part in braces in the name")
+            format!(
+                "begin the keys with {{{name}}}, the lock's name in braces; or have their part in braces in the name"
+            )
         }
     }
 }

@@ -163,6 +163,9 @@ mod tests {
         });
         let (first, second) = ("oarlock-fence-of:{a}\u{1f}3", "oarlock-fence-of:{a}\u{1f}4");
         let token = "00000000000000000007";
-        assert_eq!(words.collect::<Vec<_>>(), ["EVALSHA", "sha", "4", "k", "l", first, second, "1", "x", "y", "2", token]);
+        assert_eq!(
+            words.collect::<Vec<_>>(),
+            ["EVALSHA", "sha", "4", "k", "l", first, second, "1", "x", "y", "2", token]
+        );
     }
 }
