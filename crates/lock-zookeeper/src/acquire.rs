@@ -13,24 +13,26 @@ use zookeeper_client::{
 };
 
 use crate::ZookeeperLock;
+use crate::acquire_permits;
 use crate::claims::Hold;
 use crate::error::{another_kind, of_preparing, of_request, stray};
 use crate::kept::Stands;
 use crate::keys::{Ahead, ahead, name_of};
 use crate::nodes::{base, content, is_ours, node_prefix, terms};
+use crate::permits::{check_folder, slots};
 use crate::release::{find, passing, release};
 use crate::session::{Life, Session};
 use crate::sessions::Sessions;
 use crate::tokens::Tokens;
 
 /// How often a waiter behind another program's node looks at its line.
-const LOOK: Duration = Duration::from_secs(5);
+pub(crate) const LOOK: Duration = Duration::from_secs(5);
 
 /// For how long a waiter behind a kept hold believes what it was told: somebody may set the servers' clock.
 const MOST: Duration = Duration::from_secs(60);
 
 /// What came of one attempt in one session.
-enum Attempt {
+pub(crate) enum Attempt {
     Granted(Grant),
     Busy,
     /// The session is over, and what it made with it.
@@ -49,19 +51,19 @@ struct Made {
 }
 
 /// Our node in the line.
-struct Place<'a> {
-    session: &'a Session,
-    claim: &'a Claim,
-    folder: String,
-    node: String,
-    look: Arc<Notify>,
+pub(crate) struct Place<'a> {
+    pub(crate) session: &'a Session,
+    pub(crate) claim: &'a Claim,
+    pub(crate) folder: String,
+    pub(crate) node: String,
+    pub(crate) look: Arc<Notify>,
     /// What happens to our node.
-    own: Option<BoxFuture<'static, WatchedEvent>>,
+    pub(crate) own: Option<BoxFuture<'static, WatchedEvent>>,
     /// The servers' clock, if it was just told.
-    now: Option<i64>,
+    pub(crate) now: Option<i64>,
 }
 
-enum Turn {
+pub(crate) enum Turn {
     Ours,
     /// Whatever happened: the predecessor may have been written to, or have given up its wait behind others, and our own
     /// node may have been deleted. Only the line tells whose turn it is.
@@ -91,7 +93,8 @@ impl ZookeeperLock {
 
 /// The grant that this claim has already, if its node is still the first in line.
 async fn confirmed(session: &Session, claim: &Claim) -> Result<Option<Grant>> {
-    let Some((hold, node)) = session.claimed(&claim.owner).and_then(|claimed| Some((claimed.hold?, claimed.node?)))
+    let Some((hold, node, more)) =
+        session.claimed(&claim.owner).and_then(|claimed| Some((claimed.hold?, claimed.node?, claimed.more)))
     else {
         return Ok(None);
     };
@@ -100,6 +103,11 @@ async fn confirmed(session: &Session, claim: &Claim) -> Result<Option<Grant>> {
     }
     let Some((folder, own)) = node.rsplit_once('/') else { return Ok(None) };
     let children = session.list_now(folder).await.map_err(of_request)?.unwrap_or_default();
+    if claim.mode.permits().is_some() {
+        let names: Vec<_> = [&node].into_iter().chain(&more).map(|node| name_of(node)).collect();
+        let all = names.iter().all(|name| children.iter().any(|child| child == name));
+        return Ok(all.then(|| Grant::new(hold.token, hold.ends).with_slots(slots(names))));
+    }
     let first = ahead(&children, own).is_some_and(|ahead| ahead.count == 0);
     Ok(first.then_some(Grant::new(hold.token, hold.ends)))
 }
@@ -144,11 +152,15 @@ async fn prepare(session: &Session, lease: Duration) -> Result<()> {
 /// As of [`DistributedLock::lock`](lock_core::DistributedLock::lock).
 async fn attempt(session: &Session, claim: &Claim, wait: bool) -> Result<Attempt> {
     let client = session.connected().await?;
-    if !session.begin(&claim.owner, &claim.name) {
+    if !session.begin(claim) {
         return Ok(Attempt::SessionOver);
     }
     let _attending = session.attend(&claim.owner);
-    match stand(session, client, claim, wait).await {
+    let stood = match claim.mode {
+        Mode::Permits { .. } => acquire_permits::stand(session, client, claim, wait).await,
+        _ => stand(session, client, claim, wait).await,
+    };
+    match stood {
         Ok(attempt) => Ok(attempt),
         Err(_) if session.life() > Life::Alive => Ok(Attempt::SessionOver),
         Err(error) if session.claimed(&claim.owner).is_some_and(|claimed| claimed.node.is_some()) => {
@@ -183,6 +195,10 @@ async fn stand(session: &Session, client: Arc<Client>, claim: &Claim, wait: bool
         Some(children) => children,
         None => place.line().await?,
     };
+    if let Err(wrong) = check_folder(session, claim, &children).await {
+        release(session, &claim.owner).await?;
+        return Err(wrong);
+    }
     let mut waited = false;
     loop {
         if let Some(other) = children.iter().find(|child| session.settings.peers.are_missed_by(child)) {
@@ -291,7 +307,7 @@ async fn made(session: &Session, claim: &Claim, sent: lock_core::Instant, tokens
 }
 
 impl Place<'_> {
-    fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         name_of(&self.node)
     }
 
@@ -314,7 +330,7 @@ impl Place<'_> {
     /// A holder that had waited makes and deletes a node in the transaction that deletes its own (`release.rs`). Who
     /// hears of that knows that its predecessor held until then, and so that it is next, without another look. A server
     /// tells a session of events in their order: so if nothing was heard of our own node by then, it was there.
-    async fn turn(&mut self, predecessor: &str, kept_for: Stands) -> Result<Turn> {
+    pub(crate) async fn turn(&mut self, predecessor: &str, kept_for: Stands) -> Result<Turn> {
         self.now = None;
         let (session, is_foreign) = (self.session, !is_ours(predecessor));
         let clock = &session.settings.clock;
@@ -396,7 +412,7 @@ impl Place<'_> {
 }
 
 /// Ends at this time, if there is one.
-async fn reached(clock: &dyn Clock, at: Option<lock_core::Instant>) {
+pub(crate) async fn reached(clock: &dyn Clock, at: Option<lock_core::Instant>) {
     match at {
         Some(at) => clock.sleep_until(at).await,
         None => std::future::pending().await,
@@ -404,7 +420,7 @@ async fn reached(clock: &dyn Clock, at: Option<lock_core::Instant>) {
 }
 
 /// Ends when the session is not sure to live any more.
-async fn silence(session: &Session) {
+pub(crate) async fn silence(session: &Session) {
     loop {
         let until = session.sure_until();
         session.settings.clock.sleep_until(until).await;
@@ -414,6 +430,6 @@ async fn silence(session: &Session) {
     }
 }
 
-fn removed() -> Error {
+pub(crate) fn removed() -> Error {
     Error::new(ErrorKind::Unknown, "somebody deleted our node in the line; take the lock anew")
 }

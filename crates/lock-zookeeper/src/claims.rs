@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lock_core::{Instant, LockName, OwnerId, StoreToken};
+use lock_core::{Claim, Instant, LockName, Mode, OwnerId, StoreToken};
 use tokio::sync::Notify;
 
 use crate::session::{Life, Session};
@@ -11,8 +11,11 @@ use crate::session::{Life, Session};
 #[derive(Clone, Debug)]
 pub(crate) struct Claimed {
     pub(crate) lock: LockName,
+    pub(crate) mode: Mode,
     /// The path of its node; `None` if it is not known whether there is one.
     pub(crate) node: Option<String>,
+    /// The paths of the others, if it has several permits.
+    pub(crate) more: Vec<String>,
     /// The path of the node that it waits for.
     pub(crate) predecessor: Option<String>,
     /// Wakes it to look, should the event be lost.
@@ -72,10 +75,12 @@ impl Drop for Attending<'_> {
 
 impl Session {
     /// Notes a claim before anything of it is sent. No, if the session is over.
-    pub(crate) fn begin(&self, owner: &OwnerId, lock: &LockName) -> bool {
+    pub(crate) fn begin(&self, claim: &Claim) -> bool {
         let claimed = Claimed {
-            lock: lock.clone(),
+            lock: claim.name.clone(),
+            mode: claim.mode,
             node: None,
+            more: Vec::new(),
             predecessor: None,
             look: Arc::default(),
             hold: None,
@@ -88,7 +93,7 @@ impl Session {
         // Asked under the same lock under which its end is noted.
         let alive = self.life() == Life::Alive;
         if alive {
-            state.claims.insert(owner.clone(), claimed);
+            state.claims.insert(claim.owner.clone(), claimed);
             if std::mem::take(&mut state.idle) {
                 self.wake.notify_one();
             }

@@ -30,6 +30,7 @@
 #![warn(missing_docs)]
 
 mod acquire;
+mod acquire_permits;
 mod claims;
 mod doctor;
 mod error;
@@ -38,6 +39,7 @@ mod kept;
 mod keys;
 mod nodes;
 mod options;
+mod permits;
 mod proclaim;
 #[cfg(test)]
 mod properties;
@@ -116,7 +118,7 @@ impl DistributedLock for ZookeeperLock {
         capabilities.raises_tokens = true;
         (capabilities.keeps, capabilities.values, capabilities.tells_changes) = (true, true, true);
         capabilities.prompt_loss = true;
-        capabilities.modes.shared = true;
+        (capabilities.modes.shared, capabilities.modes.permits) = (true, true);
         capabilities.min_lease = self.sessions.shortest;
         capabilities.max_lease = self.sessions.longest.get().copied();
         capabilities.answers_within = self.settings.timeout;
@@ -176,6 +178,10 @@ impl DistributedLock for ZookeeperLock {
 
     async fn raise_tokens(&self, _name: &LockName, above: StoreToken) -> Result<()> {
         self.sessions.any().await?.raise_tokens(above).await
+    }
+
+    async fn resize(&self, name: &LockName, permits: u32) -> Result<bool> {
+        self.set_permits(name, permits).await
     }
 
     async fn doctor(&self) -> Result<Vec<Finding>> {

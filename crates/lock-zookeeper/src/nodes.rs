@@ -67,7 +67,7 @@ impl Peers {
 
 /// What is before the mark in what a node of ours is called, and the rest with it.
 fn at_mark(text: &str) -> Option<(&str, &str)> {
-    let marks = ["-read-lock-", "-lock-", "-__READ__", "-__WRIT__"];
+    let marks = ["-permits-", "-read-lock-", "-lock-", "-__READ__", "-__WRIT__"];
     marks.iter().filter_map(|mark| text.find(mark)).min().map(|at| text.split_at(at))
 }
 

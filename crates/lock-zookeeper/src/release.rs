@@ -1,5 +1,7 @@
 //! The way out of a line: a node is deleted by its path, or searched for where it is in doubt.
 
+use std::iter;
+
 use lock_core::{Claim, LockName, OwnerId, Result, Unlocked};
 use zookeeper_client::{Client, CreateMode, Error as ZkError};
 
@@ -8,6 +10,7 @@ use crate::claims::Claimed;
 use crate::error::{self, of_request};
 use crate::keys::{ahead, in_line, name_of};
 use crate::nodes::owner_prefix;
+use crate::permits;
 use crate::session::{Life, Session};
 
 impl ZookeeperLock {
@@ -28,6 +31,11 @@ impl ZookeeperLock {
     /// A release of what this client knows nothing of.
     async fn release_unknown(&self, claim: &Claim) -> Result<Unlocked> {
         let session = self.sessions.any().await?;
+        if claim.mode.permits().is_some() {
+            let (nodes, _) = permits::find(&session, &claim.owner, &claim.name).await.map_err(of_request)?;
+            delete_all(&session, &nodes).await.map_err(of_request)?;
+            return Ok(Unlocked::NotHeld);
+        }
         let folder = self.settings.keys.folder(&claim.name);
         let children = session.list_now(&folder).await.map_err(of_request)?.unwrap_or_default();
         let prefix = owner_prefix(&claim.owner);
@@ -93,6 +101,32 @@ async fn delete(session: &Session, owner: &OwnerId, claimed: &Claimed, sent: &mu
         if session.is_over() {
             return Err(error::of_request(ZkError::SessionExpired));
         }
+        if claimed.mode.permits().is_some() {
+            let (nodes, held) = match (&claimed.node, claimed.hold) {
+                (Some(node), Some(_)) => (iter::once(node).chain(&claimed.more).cloned().collect(), true),
+                // Whether it took its permits is not known.
+                _ => permits::find(session, owner, &claimed.lock).await.map_err(error::of_request)?,
+            };
+            if nodes.is_empty() {
+                return Ok(Deleted::NotThere);
+            }
+            let (at, repeated) = (session.now(), std::mem::replace(sent, true));
+            return match give_back(session, &client, &nodes).await {
+                Ok(all) => {
+                    session.proved(at);
+                    Ok(match held && claimed.hold.is_some() {
+                        true if all => Deleted::Now,
+                        true if repeated => Deleted::Somehow,
+                        _ => Deleted::NotThere,
+                    })
+                }
+                Err(ZkError::ConnectionLoss | ZkError::Custom(_)) => {
+                    session.doubt();
+                    continue;
+                }
+                Err(error) => Err(error::of_request(error)),
+            };
+        }
         let found = match &claimed.node {
             Some(node) => Some((node.clone(), claimed.hold.is_some())),
             None => {
@@ -120,6 +154,27 @@ async fn delete(session: &Session, owner: &OwnerId, claimed: &Claimed, sent: &mu
             Err(error) => return Err(error::of_request(error)),
         }
     }
+}
+
+/// Deletes all nodes of a claim for permits at once. No, if one of them was gone already.
+async fn give_back(session: &Session, client: &Client, nodes: &[String]) -> Result<bool, ZkError> {
+    let mut writer = client.new_multi_writer();
+    nodes.iter().try_for_each(|node| writer.add_delete(node, None))?;
+    match writer.commit().await.map_err(ZkError::from) {
+        Err(ZkError::NoNode) => delete_all(session, nodes).await.map(|()| false),
+        deleted => deleted.map(|_| true),
+    }
+}
+
+/// Deletes those that are there, one after the other.
+async fn delete_all(session: &Session, nodes: &[String]) -> Result<(), ZkError> {
+    for path in nodes {
+        match session.ask(|client| async move { client.delete(path, None).await }).await {
+            Ok(()) | Err(ZkError::NoNode) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// The path of the node that is made and deleted when the holder whose node this is passes the lock on. Nobody else

@@ -14,6 +14,7 @@ use crate::error::of_request;
 use crate::kept::left;
 use crate::keys::{holding, in_line, is_in_line, name_of, reads};
 use crate::nodes::{self, Terms, read, terms};
+use crate::permits::{self, is_part};
 use crate::session::{Session, beacon};
 use crate::tokens::Tokens;
 
@@ -23,10 +24,10 @@ const AT_ONCE: usize = 200;
 /// How many locks are looked at for nodes of another kind: one of many tells as much.
 const MOST: usize = 2000;
 
-/// A lock, and the paths of its holders' nodes.
+/// A lock, and the paths of each of its holders' nodes.
 pub(crate) struct Seen {
     pub(crate) status: LockStatus,
-    pub(crate) nodes: Vec<String>,
+    pub(crate) nodes: Vec<Vec<String>>,
     /// The path of a kept hold whose time is over, and which is there all the same.
     over: Option<String>,
 }
@@ -79,11 +80,13 @@ impl ZookeeperLock {
                 return Ok(None);
             }
             let (client, mut ended) = (session.connected().await?, None);
-            for (holder, node) in holding {
-                match session.answer(client.delete(&node, None)).await {
-                    Ok(()) => drop(ended.get_or_insert(holder)),
-                    Err(ZkError::NoNode) => {}
-                    Err(error) => return Err(of_request(error)),
+            for (holder, nodes) in holding {
+                for node in nodes {
+                    match session.answer(client.delete(&node, None)).await {
+                        Ok(()) => drop(ended.get_or_insert_with(|| holder.clone())),
+                        Err(ZkError::NoNode) => {}
+                        Err(error) => return Err(of_request(error)),
+                    }
                 }
             }
             if ended.is_some() {
@@ -98,6 +101,7 @@ impl ZookeeperLock {
         let session = self.sessions.any().await?;
         let look = Look { lock: self, session: &session };
         let nodes = look.nodes(0).await.map_err(of_request)?.into_iter();
+        let nodes = nodes.filter(|node| !is_part(name_of(node)));
         let is_known = |node: &str| is_in_line(node) && !self.settings.peers.are_missed_by(node);
         let (mut line, strangers): (Vec<_>, _) = nodes.partition(|node| is_known(name_of(node)));
         line.retain(|node| terms(name_of(node)).is_none());
@@ -155,7 +159,11 @@ impl Look<'_> {
     async fn at(&self, names: Vec<LockName>) -> Result<Vec<Seen>, ZkError> {
         let folders: Vec<_> = names.iter().map(|name| self.lock.settings.keys.folder(name)).collect();
         let mut lines = Vec::new();
-        for (folder, children) in folders.iter().zip(self.children(&folders).await?) {
+        let mut semaphores = Vec::new();
+        for (at, (folder, children)) in folders.iter().zip(self.children(&folders).await?).enumerate() {
+            if children.iter().any(|child| is_part(child)) {
+                semaphores.push(at);
+            }
             lines.push(in_line(children).into_iter().map(|child| format!("{folder}/{child}")).collect::<Vec<_>>());
         }
         let mut paths = lines.concat();
@@ -189,10 +197,65 @@ impl Look<'_> {
                 self.holder(node, life, now, base).with_mode(mode(&node.0), Slots::default())
             });
             let waiters = waiting.iter().map(|(node, text, _)| Waiter::new(read(node, text).0, mode(node)));
-            let nodes = holding.iter().map(|(node, ..)| node.clone()).collect();
+            let nodes = holding.iter().map(|(node, ..)| vec![node.clone()]).collect();
             Ok(Seen { status: LockStatus::new(name, held, waiters), nodes, over })
         };
-        names.into_iter().zip(lines).zip(over).map(seen).collect()
+        let mut seen = names.into_iter().zip(lines).zip(over).map(seen).collect::<Result<Vec<Seen>, ZkError>>()?;
+        for at in semaphores {
+            if seen[at].nodes.is_empty() && seen[at].status.waiters.is_empty() {
+                seen[at] = self.semaphore(&seen[at].status.name, base).await?;
+            }
+        }
+        Ok(seen)
+    }
+
+    /// Who has permits, and who waits for some.
+    async fn semaphore(&self, name: &LockName, base: Option<(TokenBase, i64)>) -> Result<Seen, ZkError> {
+        let folder = self.lock.settings.keys.folder(name);
+        let view = permits::view(self.session, &folder).await?;
+        let of = view.of().unwrap_or(view.leases.len() as u32);
+        let paths = |folder: String, names: &[String]| {
+            names.iter().map(move |name| format!("{folder}/{name}")).collect::<Vec<_>>()
+        };
+        let (held, waiting) =
+            (paths(permits::leases(&folder), &view.leases), paths(permits::locks(&folder), &view.line));
+        let (states, waits) = (self.data(&held).await?, self.data(&waiting).await?);
+        let there = |(path, found): (String, Option<(String, Stat)>)| found.map(|(data, stat)| (path, data, stat));
+        let mut held: Vec<Node> = held.into_iter().zip(states).filter_map(there).collect();
+        held.sort_by_key(|(.., stat)| stat.czxid);
+        let now = if held.is_empty() { 0 } else { self.servers_time().await };
+        let first_session = waits.first().and_then(Option::as_ref).map(|(_, stat)| stat.ephemeral_owner);
+        // Curator's first in line has made its node already, and holds nothing by it.
+        if held.len() > of as usize
+            && let Some((node, _, stat)) = held.last()
+            && permits::numbers(name_of(node)).is_none()
+            && Some(stat.ephemeral_owner) == first_session
+        {
+            held.pop();
+        }
+        let beacons = self.lock.settings.keys.beacons();
+        let sessions: BTreeSet<_> = held.iter().map(|(.., stat)| stat.ephemeral_owner).collect();
+        let beacons: Vec<_> = sessions.iter().map(|session| beacon(&beacons, *session)).collect();
+        let lives: BTreeMap<_, _> = sessions.into_iter().zip(self.data(&beacons).await?).collect();
+        let mut by_owner: Vec<(&Node, Vec<String>)> = Vec::new();
+        for node in &held {
+            let is_ours = permits::numbers(name_of(&node.0)).is_some();
+            match by_owner.iter_mut().find(|(first, _)| is_ours && first.1 == node.1 && first.2.czxid == node.2.czxid) {
+                Some((_, nodes)) => nodes.push(node.0.clone()),
+                None => by_owner.push((node, vec![node.0.clone()])),
+            }
+        }
+        let holders = by_owner.iter().map(|(node, nodes)| {
+            let life = lives.get(&node.2.ephemeral_owner).and_then(Option::as_ref);
+            let slots = permits::slots(nodes.iter().map(|node| name_of(node)));
+            self.holder(node, life, now, base).with_mode(Mode::Permits { take: nodes.len() as u32, of }, slots)
+        });
+        let waiters = waiting.into_iter().zip(waits).filter_map(there).map(|(node, text, _)| {
+            let take = permits::weight(name_of(&node));
+            Waiter::new(read(&node, &text).0, Mode::Permits { take, of })
+        });
+        let status = LockStatus::new(name.clone(), holders, waiters);
+        Ok(Seen { status, nodes: by_owner.into_iter().map(|(_, nodes)| nodes).collect(), over: None })
     }
 
     /// The base is the present one, and with which transaction it became that.
