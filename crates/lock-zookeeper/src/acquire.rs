@@ -51,19 +51,19 @@ struct Made {
 }
 
 /// Our node in the line.
-pub(crate) struct Place<'a> {
-    pub(crate) session: &'a Session,
-    pub(crate) claim: &'a Claim,
-    pub(crate) folder: String,
-    pub(crate) node: String,
-    pub(crate) look: Arc<Notify>,
+struct Place<'a> {
+    session: &'a Session,
+    claim: &'a Claim,
+    folder: String,
+    node: String,
+    look: Arc<Notify>,
     /// What happens to our node.
-    pub(crate) own: Option<BoxFuture<'static, WatchedEvent>>,
+    own: Option<BoxFuture<'static, WatchedEvent>>,
     /// The servers' clock, if it was just told.
-    pub(crate) now: Option<i64>,
+    now: Option<i64>,
 }
 
-pub(crate) enum Turn {
+enum Turn {
     Ours,
     /// Whatever happened: the predecessor may have been written to, or have given up its wait behind others, and our own
     /// node may have been deleted. Only the line tells whose turn it is.
@@ -80,9 +80,11 @@ impl ZookeeperLock {
             }
             release(&session, &claim.owner).await?;
         }
+        // How many permits there were when it last stood in line.
+        let mut permits = None;
         loop {
             let session = ready(&self.sessions, claim.lease).await?;
-            match attempt(&session, claim, wait).await? {
+            match attempt(&session, claim, wait, &mut permits).await? {
                 Attempt::Granted(grant) => return Ok(Some(grant)),
                 Attempt::Busy => return Ok(None),
                 Attempt::SessionOver => {}
@@ -150,14 +152,14 @@ async fn prepare(session: &Session, lease: Duration) -> Result<()> {
 ///
 /// # Errors
 /// As of [`DistributedLock::lock`](lock_core::DistributedLock::lock).
-async fn attempt(session: &Session, claim: &Claim, wait: bool) -> Result<Attempt> {
+async fn attempt(session: &Session, claim: &Claim, wait: bool, permits: &mut Option<u32>) -> Result<Attempt> {
     let client = session.connected().await?;
     if !session.begin(claim) {
         return Ok(Attempt::SessionOver);
     }
     let _attending = session.attend(&claim.owner);
     let stood = match claim.mode {
-        Mode::Permits { .. } => acquire_permits::stand(session, client, claim, wait).await,
+        Mode::Permits { .. } => acquire_permits::stand(session, client, claim, wait, permits).await,
         _ => stand(session, client, claim, wait).await,
     };
     match stood {
@@ -307,7 +309,7 @@ async fn made(session: &Session, claim: &Claim, sent: lock_core::Instant, tokens
 }
 
 impl Place<'_> {
-    pub(crate) fn name(&self) -> &str {
+    fn name(&self) -> &str {
         name_of(&self.node)
     }
 
@@ -330,7 +332,7 @@ impl Place<'_> {
     /// A holder that had waited makes and deletes a node in the transaction that deletes its own (`release.rs`). Who
     /// hears of that knows that its predecessor held until then, and so that it is next, without another look. A server
     /// tells a session of events in their order: so if nothing was heard of our own node by then, it was there.
-    pub(crate) async fn turn(&mut self, predecessor: &str, kept_for: Stands) -> Result<Turn> {
+    async fn turn(&mut self, predecessor: &str, kept_for: Stands) -> Result<Turn> {
         self.now = None;
         let (session, is_foreign) = (self.session, !is_ours(predecessor));
         let clock = &session.settings.clock;

@@ -16,6 +16,8 @@ pub(crate) struct Claimed {
     pub(crate) node: Option<String>,
     /// The paths of the others, if it has several permits.
     pub(crate) more: Vec<String>,
+    /// Permits were asked for whose nodes have other names.
+    pub(crate) taking: bool,
     /// The path of the node that it waits for.
     pub(crate) predecessor: Option<String>,
     /// Wakes it to look, should the event be lost.
@@ -41,7 +43,19 @@ pub(crate) struct Hold {
     pub(crate) waited: bool,
 }
 
+/// What is lost of a hold of which a node is gone.
+pub(crate) enum Lost {
+    All,
+    /// Other permits of it are there still.
+    Some,
+}
+
 impl Claimed {
+    /// The paths of all its nodes that are known.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &String> {
+        self.node.iter().chain(&self.more)
+    }
+
     /// Since when nobody sees to it that it ends. A hold is in order until its lease is over.
     pub(crate) fn is_left_since(&self) -> Option<Instant> {
         match self.hold {
@@ -81,6 +95,7 @@ impl Session {
             mode: claim.mode,
             node: None,
             more: Vec::new(),
+            taking: false,
             predecessor: None,
             look: Arc::default(),
             hold: None,
@@ -111,12 +126,21 @@ impl Session {
         self.state().claims.remove(owner)
     }
 
-    /// The node of a hold is gone. No, if it was given back, or that is known already.
-    pub(crate) fn lose(&self, owner: &OwnerId, node: &str) -> bool {
+    /// A node of a hold is gone. No, if it was given back, or that is known already. Where it had others, they are to be
+    /// deleted.
+    pub(crate) fn lose(&self, owner: &OwnerId, node: &str) -> Option<Lost> {
+        let now = self.now();
         let mut state = self.state();
-        let is_lost = |claimed: &Claimed| claimed.node.as_deref() == Some(node) && !claimed.ending;
-        let lost = state.claims.get(owner).is_some_and(is_lost);
-        lost && state.claims.remove(owner).is_some()
+        let claimed = state.claims.get_mut(owner).filter(|claimed| claimed.nodes().any(|own| own == node))?;
+        if claimed.ending {
+            return None;
+        }
+        if claimed.more.is_empty() {
+            state.claims.remove(owner);
+            return Some(Lost::All);
+        }
+        claimed.end_now(now);
+        Some(Lost::Some)
     }
 
     pub(crate) fn claimed(&self, owner: &OwnerId) -> Option<Claimed> {

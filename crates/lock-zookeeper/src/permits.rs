@@ -10,13 +10,14 @@
 //! | a claim that waits | `locks/_c_<uuid>-<base>-permits-<take>-<of>-lock-<number>` | `<owner>` |
 //! | one of its permits | `leases/_c_<uuid>-<base>-permits-<slot>-<of>-lease-<number>` | `<owner>` |
 //!
-//! How many permits there are is what stands in `leases`: whoever takes some writes it, and `resize`. It counts as long as somebody
-//! holds, and for all who stood in line when it was written; else the first in line says it. Curator writes and reads none of it.
+//! How many permits there are is what stands in `leases`: whoever takes some has it written there, and `resize` writes it. It
+//! counts as long as one of ours holds, and for all of ours who stood in line when it was written; else the first of ours in
+//! line says it. Curator writes and reads none of it.
 
 use std::sync::Arc;
 
 use lock_core::{Claim, Error, ErrorKind, LockName, Mode, OwnerId, Result, Slots, TokenBase};
-use zookeeper_client::{Client, Error as ZkError, MultiReadResult};
+use zookeeper_client::{Client, CreateMode, Error as ZkError, MultiReadResult};
 
 use crate::ZookeeperLock;
 use crate::error::of_request;
@@ -77,21 +78,57 @@ pub(crate) struct View {
     /// The version of their folder, if it is there.
     pub(crate) version: Option<i32>,
     /// How many there are, as it is written there.
-    written: Option<u32>,
-    /// Was that written after the first in line came?
+    pub(crate) written: Option<u32>,
+    /// Was that written after the first of ours in line came?
     is_later: bool,
 }
 
 impl View {
     /// How many permits there are, if somebody's claim or hold says so.
     pub(crate) fn of(&self) -> Option<u32> {
-        let first = self.line.first().and_then(|first| numbers(first));
-        let named = first.map(|(_, of)| of);
-        if self.leases.is_empty() && !(self.is_later && first.is_some()) { named } else { self.written.or(named) }
+        let (named, held) = (self.named(), self.leases.iter().find_map(|lease| numbers(lease)));
+        let (is_named, is_held) = (named.is_some(), held.is_some());
+        // What is left of those who have gone counts for nobody.
+        let written = self.written.filter(|_| is_held || (self.is_later && is_named));
+        written.or(held.map(|(_, of)| of)).or(named)
+    }
+
+    /// As the first of ours in line says it.
+    fn named(&self) -> Option<u32> {
+        self.line.iter().find_map(|waiting| numbers(waiting)).map(|(_, of)| of)
+    }
+
+    /// Does what is written count, and is it not known whether it does?
+    fn is_unsure(&self) -> bool {
+        let is_held = self.leases.iter().any(|lease| numbers(lease).is_some());
+        !is_held && self.named().is_some_and(|named| self.written.is_some_and(|written| written != named))
+    }
+
+    /// Are so many of these permits free for this node in the line, and for those ahead of it as well?
+    pub(crate) fn has_room(&self, own: &str, take: u32, of: u32) -> bool {
+        let ahead = self.line.iter().take_while(|other| *other != own);
+        // Curator's first in line may have made its node already: that is counted as held, and not twice.
+        let ahead = ahead.enumerate().filter(|(at, other)| *at > 0 || numbers(other).is_some());
+        let ahead: u32 = ahead.map(|(_, other)| weight(other)).sum();
+        (self.leases.len() as u32).saturating_add(ahead).saturating_add(take) <= of
     }
 
     pub(crate) fn is_in_use(&self) -> bool {
         !self.line.is_empty() || !self.leases.is_empty()
+    }
+
+    /// The same, when others hold permits by now. None: how many there are is not known from this any more.
+    pub(crate) fn with_leases(self, leases: Vec<String>, version: i32) -> Option<Self> {
+        let is_same = self.version == Some(version);
+        let now = Self { leases, ..self };
+        (is_same && !now.is_unsure()).then_some(now)
+    }
+
+    /// The same, when those who were ahead of this node are not any more. None as there.
+    pub(crate) fn from(mut self, own: &str) -> Option<Self> {
+        let at = self.line.iter().position(|other| other == own)?;
+        self.line.drain(..at);
+        (!self.is_unsure()).then_some(self)
     }
 
     /// # Errors
@@ -108,7 +145,18 @@ impl View {
     }
 }
 
-/// The semaphore in this folder, as far as the session has seen it.
+/// Is this the permit of whoever had this node in the line? Of other programs' nodes that is not known.
+pub(crate) fn is_of(lease: &str, waiting: &str) -> bool {
+    let number = waiting.rsplit_once("-lock-").map(|(_, number)| number);
+    let same = number.zip(lease.rsplit_once("-lease-")).is_some_and(|(number, (_, other))| number == other);
+    same && is_ours(waiting) && lease.get(..UUID_ENDS) == waiting.get(..UUID_ENDS)
+}
+
+/// So long is what the name of a node of ours begins with, its owner's.
+const UUID_ENDS: usize = "_c_".len() + uuid::fmt::Hyphenated::LENGTH;
+
+/// The semaphore in this folder, as far as the session has seen it. Who took permits before somebody became the first in this
+/// line is among those who hold them, or has given them back: the line is read first.
 pub(crate) async fn view(session: &Session, folder: &str) -> Result<View, ZkError> {
     let (locks, leases) = (&locks(folder), &leases(folder));
     let reading = |client: Arc<Client>| async move {
@@ -135,7 +183,7 @@ pub(crate) async fn view(session: &Session, folder: &str) -> Result<View, ZkErro
     let mut lists = lists.into_iter();
     view.line = in_line(lists.next().unwrap_or_default());
     view.leases = lists.next().unwrap_or_default();
-    if let (true, Some(first), Some(_)) = (view.leases.is_empty(), view.line.first(), view.written) {
+    if let (true, Some(first)) = (view.is_unsure(), view.line.iter().find(|waiting| numbers(waiting).is_some())) {
         let path = &format!("{locks}/{first}");
         let stat = session.ask(|client: Arc<Client>| async move { client.check_stat(path).await }).await?;
         view.is_later = stat.is_some_and(|stat| changed > stat.czxid);
@@ -172,19 +220,17 @@ pub(crate) async fn check_folder(session: &Session, claim: &Claim, children: &[S
 
 /// The paths of all nodes of a claim for permits, as of now: also those that a request made whose answer was lost. Those of permits
 /// come first.
-pub(crate) async fn find(session: &Session, owner: &OwnerId, lock: &LockName) -> Result<(Vec<String>, bool), ZkError> {
+pub(crate) async fn find(session: &Session, owner: &OwnerId, lock: &LockName) -> Result<Vec<String>, ZkError> {
     let (folder, prefix) = (session.settings.keys.folder(lock), owner_prefix(owner));
     let mut found = Vec::new();
-    let mut held = false;
     // Who takes permits is in the line no more: looked for there first, nothing is missed between the two.
-    for (folder, is_held) in [(locks(&folder), false), (leases(&folder), true)] {
+    for folder in [locks(&folder), leases(&folder)] {
         let children = session.list_now(&folder).await?.unwrap_or_default();
-        let own: Vec<_> = children.iter().filter(|child| child.starts_with(&prefix)).collect();
-        held |= is_held && !own.is_empty();
-        found.extend(own.into_iter().map(|own| format!("{folder}/{own}")));
+        let own = children.iter().filter(|child| child.starts_with(&prefix));
+        found.extend(own.map(|own| format!("{folder}/{own}")));
     }
     found.reverse();
-    Ok((found, held))
+    Ok(found)
 }
 
 impl ZookeeperLock {
@@ -212,14 +258,34 @@ impl ZookeeperLock {
                 session.make_folder(path).await.map_err(of_request)?;
                 continue;
             };
-            let text = &permits.to_string();
-            let writing =
-                |client: Arc<Client>| async move { client.set_data(path, text.as_bytes(), Some(version)).await };
-            match session.ask(writing).await {
-                Ok(_) => return Ok(true),
+            match self.write(&session, path, permits, version).await {
+                Ok(()) => return Ok(true),
                 Err(ZkError::BadVersion | ZkError::NoNode) => {}
                 Err(error) => return Err(of_request(error)),
             }
+        }
+    }
+
+    /// Writes how many permits there are. Whoever is the first in line hears of nodes that are made and deleted, and so of
+    /// this.
+    async fn write(&self, session: &Session, leases: &str, permits: u32, version: i32) -> Result<(), ZkError> {
+        let (text, told) = (&permits.to_string(), &format!("{leases}/resized"));
+        let ephemeral = &CreateMode::Ephemeral.with_acls(session.settings.acls());
+        let writing = |client: Arc<Client>| async move {
+            let mut writer = client.new_multi_writer();
+            writer.add_set_data(leases, text.as_bytes(), Some(version))?;
+            writer.add_create(told, b"", ephemeral)?;
+            writer.add_delete(told, None)?;
+            writer.commit().await.map_err(ZkError::from)
+        };
+        match session.ask(writing).await {
+            // Such as by a quota, or because somebody made that node by hand: heard of it is seconds later.
+            Err(ZkError::NodeExists | ZkError::NoAuth | ZkError::InvalidAcl | ZkError::QuotaExceeded) => {
+                let writing =
+                    |client: Arc<Client>| async move { client.set_data(leases, text.as_bytes(), Some(version)).await };
+                session.ask(writing).await.map(drop)
+            }
+            written => written.map(drop),
         }
     }
 }
@@ -245,18 +311,54 @@ mod tests {
     fn how_many_permits_there_are() {
         let (owner, base) = (OwnerId::from_store("a"), TokenBase::with_above(0));
         let first = format!("{}0000000012", waiting_prefix(&owner, base, (2, 5)));
-        let view = |line: &[&String], leases: usize, is_later| View {
-            line: line.iter().map(|name| (*name).clone()).collect(),
-            leases: vec!["_c_x-lease-0000000001".to_owned(); leases],
+        let ours = lease_name(&owner, base, (0, 7), &first);
+        let curators = "_c_4f4a2c0e-8a43-4c5a-b1f6-0a6de3bd0c43-lease-0000000001";
+        let view = |line: &[&str], leases: &[&str], is_later| View {
+            line: line.iter().map(ToString::to_string).collect(),
+            leases: leases.iter().map(ToString::to_string).collect(),
             version: Some(0),
             written: Some(6),
             is_later,
         };
-        assert_eq!(view(&[], 0, false).of(), None);
-        assert_eq!(view(&[], 1, false).of(), Some(6));
-        assert_eq!(view(&[&first], 1, false).of(), Some(6));
+        assert_eq!(view(&[], &[], false).of(), None);
+        assert_eq!(view(&[], &[&ours], false).of(), Some(6));
+        assert_eq!(view(&[&first], &[&ours], false).of(), Some(6));
         // What is left of those who have gone counts for nobody.
-        assert_eq!(view(&[&first], 0, false).of(), Some(5));
-        assert_eq!(view(&[&first], 0, true).of(), Some(6));
+        assert_eq!((view(&[&first], &[], false).of(), view(&[], &[curators], false).of()), (Some(5), None));
+        assert_eq!(view(&[CURATOR, &first], &[curators], false).of(), Some(5));
+        assert_eq!(view(&[&first], &[], true).of(), Some(6));
+        assert_eq!(View { written: None, ..view(&[&first], &[&ours], false) }.of(), Some(7));
+        // It is to be read anew when nobody of ours holds any more, and when somebody wrote it.
+        assert!(view(&[&first], &[&ours], false).with_leases(vec![curators.to_owned()], 0).is_none());
+        assert!(view(&[&first], &[&ours], false).with_leases(vec![ours.clone(), curators.to_owned()], 1).is_none());
+        assert!(view(&[&first], &[&ours], false).with_leases(vec![ours.clone(), curators.to_owned()], 0).is_some());
+    }
+
+    const CURATOR: &str = "_c_4f4a2c0e-8a43-4c5a-b1f6-0a6de3bd0c43-lock-0000000009";
+
+    #[test]
+    fn there_is_room_for_those_ahead_too() {
+        let (owner, base) = (OwnerId::from_store("a"), TokenBase::with_above(0));
+        let waits = |take, number: &str| format!("{}{number}", waiting_prefix(&owner, base, (take, 5)));
+        let (ahead, own) = (waits(2, "0000000012"), waits(1, "0000000013"));
+        let room = |line: &[&str], leases: usize| {
+            let (line, leases) = (line.iter().map(ToString::to_string).collect(), vec![String::new(); leases]);
+            View { line, leases, ..View::default() }.has_room(&own, 1, 5)
+        };
+        assert!(room(&[&own], 4) && !room(&[&own], 5) && !room(&[&own], 6));
+        assert!(room(&[&ahead, &own], 2) && !room(&[&ahead, &own], 3));
+        assert!(room(&[CURATOR, &own], 4) && !room(&[CURATOR, &own], 5) && !room(&[&ahead, CURATOR, &own], 2));
+    }
+
+    #[test]
+    fn whose_permit_it_is() {
+        let (owner, base) = (OwnerId::from_store("a"), TokenBase::with_above(0));
+        let waiting = format!("{}0000000012", waiting_prefix(&owner, base, (2, 5)));
+        let lease = lease_name(&owner, TokenBase::with_above(9), (3, 5), &waiting);
+        assert!(is_of(&lease, &waiting) && !is_of(&lease, CURATOR));
+        let later = waiting.replace("0000000012", "0000000013");
+        let others = format!("{}0000000012", waiting_prefix(&OwnerId::from_store("b"), base, (2, 5)));
+        assert!(!is_of(&lease, &later) && !is_of(&lease, &others));
+        assert!(!is_of("_c_4f4a2c0e-8a43-4c5a-b1f6-0a6de3bd0c43-lease-0000000009", CURATOR));
     }
 }

@@ -1,7 +1,5 @@
 //! The way out of a line: a node is deleted by its path, or searched for where it is in doubt.
 
-use std::iter;
-
 use lock_core::{Claim, LockName, OwnerId, Result, Unlocked};
 use zookeeper_client::{Client, CreateMode, Error as ZkError};
 
@@ -32,7 +30,7 @@ impl ZookeeperLock {
     async fn release_unknown(&self, claim: &Claim) -> Result<Unlocked> {
         let session = self.sessions.any().await?;
         if claim.mode.permits().is_some() {
-            let (nodes, _) = permits::find(&session, &claim.owner, &claim.name).await.map_err(of_request)?;
+            let nodes = permits::find(&session, &claim.owner, &claim.name).await.map_err(of_request)?;
             delete_all(&session, &nodes).await.map_err(of_request)?;
             return Ok(Unlocked::NotHeld);
         }
@@ -102,8 +100,9 @@ async fn delete(session: &Session, owner: &OwnerId, claimed: &Claimed, sent: &mu
             return Err(error::of_request(ZkError::SessionExpired));
         }
         if claimed.mode.permits().is_some() {
-            let (nodes, held) = match (&claimed.node, claimed.hold) {
-                (Some(node), Some(_)) => (iter::once(node).chain(&claimed.more).cloned().collect(), true),
+            let nodes: Vec<_> = match (&claimed.node, claimed.hold) {
+                (Some(_), Some(_)) => claimed.nodes().cloned().collect(),
+                (Some(waiting), None) if !claimed.taking => vec![waiting.clone()],
                 // Whether it took its permits is not known.
                 _ => permits::find(session, owner, &claimed.lock).await.map_err(error::of_request)?,
             };
@@ -114,7 +113,7 @@ async fn delete(session: &Session, owner: &OwnerId, claimed: &Claimed, sent: &mu
             return match give_back(session, &client, &nodes).await {
                 Ok(all) => {
                     session.proved(at);
-                    Ok(match held && claimed.hold.is_some() {
+                    Ok(match claimed.hold.is_some() {
                         true if all => Deleted::Now,
                         true if repeated => Deleted::Somehow,
                         _ => Deleted::NotThere,

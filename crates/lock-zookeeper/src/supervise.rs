@@ -6,13 +6,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, FutureExt, select_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use lock_core::{Notice, OwnerId};
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 use zookeeper_client::{Client, Error as ZkError, EventType, MultiReadResult, SessionState, StateWatcher};
 
+use crate::claims::{Claimed, Lost};
 use crate::release;
 use crate::session::{Life, Session, Watch, is_over};
 
@@ -88,8 +89,12 @@ async fn serve(session: &Arc<Session>, states: &mut StateWatcher, notices: &broa
                 _ => {}
             },
             Some(gone) = errands.next() => for (owner, node) in gone {
-                if session.lose(&owner, &node) {
-                    let _ = notices.send(Notice::NotHeld(owner));
+                let Some(lost) = session.lose(&owner, &node) else { continue };
+                let _ = notices.send(Notice::NotHeld(owner.clone()));
+                if matches!(lost, Lost::Some) {
+                    // Nobody has these permits any more.
+                    let late = session.now() + session.lasts;
+                    errands.push(Box::pin(end(Arc::clone(session), owner, late)));
                 }
             },
             Some(watch) = watches.recv() => errands.push(Box::pin(keep(Arc::clone(session), watch))),
@@ -155,12 +160,13 @@ fn chores(session: &Arc<Session>, errands: &mut Errands, asked: &mut Option<lock
         {
             claimed.end_now(now);
             errands.push(Box::pin(end(Arc::clone(session), owner.clone(), left + grace + session.lasts)));
-        } else if let (Some(hold), false, false, Some(node)) =
-            (claimed.hold, claimed.ending, claimed.watched, &claimed.node)
+        } else if let (Some(hold), false, false) = (claimed.hold, claimed.ending, claimed.watched)
             && now >= hold.since + TICK
         {
             claimed.watched = true;
-            errands.push(Box::pin(watch(Arc::clone(session), owner.clone(), node.clone())));
+            // The first that is gone is told of, and with it goes the hold.
+            let watching = claimed.nodes().map(|node| watch(Arc::clone(session), owner.clone(), node.clone()).boxed());
+            errands.push(Box::pin(select_all(watching).map(|(gone, ..)| gone)));
         }
     }
     state.idle = state.claims.is_empty();
@@ -224,15 +230,15 @@ async fn watch(session: Arc<Session>, owner: OwnerId, node: String) -> Vec<Gone>
 /// Looks, in one request of a few hundred nodes, whether the nodes of all claims are there, and those that they wait
 /// for. An event that does not come would else be missed for ever.
 async fn look(session: Arc<Session>) -> Vec<Gone> {
-    let claims: Vec<_> = {
+    let claims: Vec<(OwnerId, Claimed)> = {
         let state = session.state();
         let standing = state.claims.iter().filter(|(_, claimed)| !claimed.ending);
-        standing.filter_map(|(owner, claimed)| Some((owner.clone(), claimed.node.clone()?, claimed.clone()))).collect()
+        standing.map(|(owner, claimed)| (owner.clone(), claimed.clone())).collect()
     };
     let paths: Vec<_> = claims
         .iter()
-        .flat_map(|(_, node, claimed)| [Some(node.as_str()), claimed.predecessor.as_deref()])
-        .flatten()
+        .flat_map(|(_, claimed)| claimed.nodes().chain(&claimed.predecessor))
+        .map(String::as_str)
         .collect();
     let mut missing = HashSet::new();
     for some in paths.chunks(AT_ONCE) {
@@ -246,12 +252,12 @@ async fn look(session: Arc<Session>) -> Vec<Gone> {
         missing.extend(some.iter().zip(&read).filter(|(_, read)| is_gone(read)).map(|(path, _)| *path));
     }
     let mut gone = Vec::new();
-    for (owner, node, claimed) in &claims {
-        let is_missing = |path: &String| missing.contains(path.as_str());
-        if claimed.hold.is_some() && is_missing(node) {
-            gone.push((owner.clone(), node.clone()));
-        } else if is_missing(node) || claimed.predecessor.as_ref().is_some_and(is_missing) {
-            claimed.look.notify_one();
+    for (owner, claimed) in &claims {
+        let is_missing = |path: &&String| missing.contains(path.as_str());
+        match claimed.nodes().find(is_missing) {
+            Some(node) if claimed.hold.is_some() => gone.push((owner.clone(), node.clone())),
+            None if claimed.predecessor.iter().all(|path| !is_missing(&path)) => {}
+            _ => claimed.look.notify_one(),
         }
     }
     gone

@@ -1,6 +1,7 @@
 //! Other libraries' locks, each in a program that is told what to do by lines on standard input, `lock NAME`, of a
-//! read-write lock `read NAME` or `write NAME`, and `unlock`. It answers `locked`, perhaps with what the store calls the holder, and `unlocked`; or `failed`, and then
-//! nothing of it is left. It ends when its standard input does.
+//! read-write lock `read NAME` or `write NAME`, and `unlock`; of a semaphore `permits NAME TAKE OF` and `give`. It answers
+//! `locked`, perhaps with what the store calls the holder, and `unlocked`; or `failed`, and then nothing of it is left. It
+//! ends when its standard input does.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -34,7 +35,8 @@ pub fn go_mutex() -> Command {
     }))
 }
 
-/// Curator's `InterProcessMutex` and `InterProcessReadWriteLock`: what follows is where ZooKeeper's servers are. A name is the whole path of a lock.
+/// Curator's `InterProcessMutex`, `InterProcessReadWriteLock` and `InterProcessSemaphoreV2`: what follows is where ZooKeeper's
+/// servers are. A name is the whole path of a lock.
 pub fn curator_mutex() -> Command {
     let mut java = curator();
     java.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/src/peers/CuratorMutex.java"));

@@ -41,7 +41,7 @@ impl Peer {
         Self::start(java)
     }
 
-    fn kazoo(servers: &ZookeeperServers) -> Self {
+    pub(crate) fn kazoo(servers: &ZookeeperServers) -> Self {
         const KAZOO: &str = r#"
 import sys
 from threading import Event, Thread
@@ -52,6 +52,7 @@ client.start()
 lock = client.Lock("/oarlock/job", "theirs", extra_lock_patterns=["-lock-"])
 election = client.Election("/oarlock/job", "theirs")
 election.lock = lock
+semaphore = client.Semaphore("/oarlock/job", "theirs", max_leases=2)
 leads, resigns = Event(), Event()
 def lead():
     leads.set()
@@ -68,8 +69,11 @@ for line in sys.stdin:
     if line == "leader\n":
         print(election.contenders()[0].replace("\n", "|"), flush=True)
         continue
-    if line == "release\n":
-        lock.release()
+    if line == "permit\n":
+        print(str(semaphore.acquire()).lower(), flush=True)
+        continue
+    if line in ("release\n", "give\n"):
+        (lock if line == "release\n" else semaphore).release()
         print("released", flush=True)
         continue
     try:

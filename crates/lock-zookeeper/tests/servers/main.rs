@@ -8,6 +8,7 @@ mod interop;
 mod kept;
 mod lagging;
 mod line;
+mod permits;
 #[path = "../raw/mod.rs"]
 mod raw;
 mod read_write;

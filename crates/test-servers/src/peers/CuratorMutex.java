@@ -1,12 +1,15 @@
-// Curator's InterProcessMutex and InterProcessReadWriteLock, told what to do by lines on standard input: see peers.rs. Its argument is where the
-// servers are.
+// Curator's InterProcessMutex, InterProcessReadWriteLock and InterProcessSemaphoreV2, told what to do by lines on standard
+// input: see peers.rs. Its argument is where the servers are.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.util.Collection;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
+import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
+import org.apache.curator.framework.recipes.locks.Lease;
 import org.apache.curator.framework.recipes.locks.Revoker;
 import org.apache.curator.retry.RetryNTimes;
 
@@ -36,6 +39,8 @@ public class CuratorMutex {
 
     private static void obey(java.util.concurrent.BlockingQueue<String> orders, String servers) {
         InterProcessMutex mutex = null;
+        InterProcessSemaphoreV2 semaphore = null;
+        Collection<Lease> permits = null;
         for (int number = 0; true; number++) {
             try {
                 String[] words = orders.take().split(" ");
@@ -44,6 +49,13 @@ public class CuratorMutex {
                     mutex = words[0].equals("read") ? both.readLock() : both.writeLock();
                     mutex.acquire();
                     System.out.println("locked");
+                } else if (words[0].equals("permits")) {
+                    semaphore = new InterProcessSemaphoreV2(client, words[1], Integer.parseInt(words[3]));
+                    permits = semaphore.acquire(Integer.parseInt(words[2]));
+                    System.out.println("locked");
+                } else if (words[0].equals("give")) {
+                    semaphore.returnAll(permits);
+                    System.out.println("unlocked");
                 } else if (words[0].equals("lock")) {
                     mutex = new InterProcessMutex(client, words[1]);
                     // Now and then it asks all others to let go, by a write to their nodes, which none of ours obeys.
