@@ -1,8 +1,9 @@
 //! How permits of a semaphore are taken: through the line, and from its head. `permits.rs` says why that is safe.
 //!
-//! Requests are counted here. Who finds permits makes its node, looks, and takes them. Who waits behind somebody watches the
-//! node of that one alone; the first in line watches the folder of the permits, and a list of them comes with each watch.
-//! Permits that are named after the node that was waited for say that this was the first in line, without another look.
+//! Requests are counted here. Who finds permits makes its node, looks, and takes them. Who waits behind somebody
+//! watches the node of that one alone; the first in line watches the folder of the permits, and a list of them comes
+//! with each watch. Permits that are named after the node that was waited for say that this was the first in line,
+//! without another look.
 
 use std::sync::Arc;
 
@@ -30,8 +31,8 @@ struct Place<'a> {
     folder: &'a str,
     node: String,
     look: Arc<Notify>,
-    /// What happens in the folder of the permits. It is kept until they are taken: our own write to it ends it, and nobody
-    /// has to ask the server for that.
+    /// What happens in the folder of the permits. It is kept until they are taken: our own write to it ends it, and
+    /// nobody has to ask the server for that.
     watch: Option<BoxFuture<'static, WatchedEvent>>,
 }
 
@@ -45,8 +46,8 @@ enum Event {
     Stray,
 }
 
-/// Enters the line, waits in it if so wanted, and takes permits. `known` is how many there were when this claim last stood in
-/// line, in an earlier session: it comes back as one of those who stood there when their number was changed.
+/// Enters the line, waits in it if so wanted, and takes permits. `known` is how many there were when this claim last
+/// stood in line, in an earlier session: it comes back as one of those who stood there when their number was changed.
 pub(crate) async fn stand(
     session: &Session,
     client: Arc<Client>,
@@ -211,8 +212,8 @@ impl Place<'_> {
         }
     }
 
-    /// What there is when the node ahead has gone: it took permits, or it gave up its wait behind others. If it was the only
-    /// one ahead, or has permits, nobody is ahead of us, and nobody took any since then.
+    /// What there is when the node ahead has gone: it took permits, or it gave up its wait behind others. If it was the
+    /// only one ahead, or has permits, nobody is ahead of us, and nobody took any since then.
     async fn moved(&mut self, seen: View, predecessor: &str, was_first: bool) -> Result<View> {
         let now = self.listed(seen).await?;
         let had = was_first || now.leases.iter().any(|lease| is_of(lease, predecessor));

@@ -126,8 +126,8 @@ impl Session {
         self.state().claims.remove(owner)
     }
 
-    /// A node of a hold is gone. No, if it was given back, or that is known already. Where it had others, they are to be
-    /// deleted.
+    /// A node of a hold is gone. No, if it was given back, or that is known already. Where it had others, they are to
+    /// be deleted.
     pub(crate) fn lose(&self, owner: &OwnerId, node: &str) -> Option<Lost> {
         let now = self.now();
         let mut state = self.state();

@@ -3,12 +3,14 @@
 //! A lock is a line of ephemeral sequential nodes in the layout of Curator's `InterProcessMutex`, and the first of them
 //! holds it. So it excludes, and is excluded by, Curator, and kazoo's `Lock` with `extra_lock_patterns=["-lock-"]`.
 //!
+//! Permits of a semaphore are in the layout of Curator's `InterProcessSemaphoreV2`, and counted together with its own.
+//!
 //! A node's data are its owner, and after a line break the value that it shows. Curator's `LeaderSelector` and kazoo's
 //! `Election` read both as the candidate's id.
 //!
-//! A hold that is kept without its owner is a persistent node in the owner's place, which the clients of this crate delete
-//! when its time is over by the servers' clock. If none of them is there, and only other programs wait, it stands until
-//! one comes. (A version of this crate from before that refuses to wait behind such a node, and names it.)
+//! A hold that is kept without its owner is a persistent node in the owner's place, which the clients of this crate
+//! delete when its time is over by the servers' clock. If none of them is there, and only other programs wait, it
+//! stands until one comes. (A version of this crate from before that refuses to wait behind such a node, and names it.)
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]

@@ -1,4 +1,5 @@
-//! What a node in a line is called, and what stands in it. Nothing here asks a server.
+//! What a node in a line is called, and what stands in it. Nothing here asks a server. (`permits.rs` has those of a
+//! semaphore.)
 //!
 //! | | name | data |
 //! | --- | --- | --- |
@@ -7,15 +8,15 @@
 //! | one to read | `_c_<uuid>-<base>-read-lock-<number>` | `<owner>` |
 //! | a hold that was kept | `_c_<uuid>-kept-<token>-<rest>-lock-<number>` | the same, of the owner `kept#<owner>` |
 //!
-//! The UUID is told from the owner (version 5), so nobody else's node looks like it, and data are read as an owner and a
-//! value only where the UUID is that of their first line. What other programs write is an owner as a whole.
+//! The UUID is told from the owner (version 5), so nobody else's node looks like it, and data are read as an owner and
+//! a value only where the UUID is that of their first line. What other programs write is an owner as a whole.
 //!
 //! The `<base>` is the number above which the claim's token is counted (`tokens.rs`): when somebody looks, that of the
 //! prefix may have been raised.
 //!
-//! So Curator's mutex and kazoo's take them all for others of their kind, readers too. For Curator's read-write lock, which
-//! takes no notice of such nodes, a claim is named `_c_<uuid>-<base>-__WRIT__<number>`, and `…__READ__…` if it is to read.
-//! Each client writes either ones or the others, and takes part in both lines as in one.
+//! So Curator's mutex and kazoo's take them all for others of their kind, readers too. For Curator's read-write lock,
+//! which takes no notice of such nodes, a claim is named `_c_<uuid>-<base>-__WRIT__<number>`, and `…__READ__…` if it is
+//! to read. Each client writes either ones or the others, and takes part in both lines as in one.
 //!
 //! All that a kept hold needs to end in time is in its name: others may write to any node, as Curator's `Revoker` does.
 //! Its number is that of the node in whose place it is. `rest` is in milliseconds.
@@ -34,8 +35,8 @@ fn uuid_of(owner: &str) -> Uuid {
     Uuid::new_v5(&Uuid::NAMESPACE_OID, owner.as_bytes())
 }
 
-/// What the name of an owner's node begins with, unless its hold is kept. Of the owner it shows nothing, and from the owner
-/// it can be told again.
+/// What the name of an owner's node begins with, unless its hold is kept. Of the owner it shows nothing, and from the
+/// owner it can be told again.
 pub(crate) fn owner_prefix(owner: &OwnerId) -> String {
     format!("_c_{}-", uuid_of(owner.as_str()))
 }

@@ -1,18 +1,19 @@
-//! Semaphores, in the layout of Curator's `InterProcessSemaphoreV2`: a line in `<lock>/locks`, and a node in `<lock>/leases` for
-//! each permit that is held.
+//! Semaphores, in the layout of Curator's `InterProcessSemaphoreV2`: a line in `<lock>/locks`, and a node in
+//! `<lock>/leases` for each permit that is held.
 //!
-//! Only the first in the line takes permits. It does so in one transaction that also deletes its node in the line: so nothing is
-//! taken by who is not the first any more. Each permit is an ephemeral node, which ends with its holder's session. Curator makes
-//! its node before it waits, and still stands first in the line then: one more than there are permits may be there.
+//! Only the first in the line takes permits. It does so in one transaction that also deletes its node in the line: so
+//! nothing is taken by who is not the first any more. Each permit is an ephemeral node, which ends with its holder's
+//! session. Curator makes its node before it waits, and still stands first in the line then: one more than there are
+//! permits may be there.
 //!
 //! | | name | data |
 //! | --- | --- | --- |
 //! | a claim that waits | `locks/_c_<uuid>-<base>-permits-<take>-<of>-lock-<number>` | `<owner>` |
 //! | one of its permits | `leases/_c_<uuid>-<base>-permits-<slot>-<of>-lease-<number>` | `<owner>` |
 //!
-//! How many permits there are is what stands in `leases`: whoever takes some has it written there, and `resize` writes it. It
-//! counts as long as one of ours holds, and for all of ours who stood in line when it was written; else the first of ours in
-//! line says it. Curator writes and reads none of it.
+//! How many permits there are is what stands in `leases`: whoever takes some has it written there, and `resize` writes
+//! it. It counts as long as one of ours holds, and for all of ours who stood in line when it was written; else the
+//! first of ours in line says it. Curator writes and reads none of it.
 
 use std::sync::Arc;
 
@@ -51,7 +52,8 @@ pub(crate) fn lease_name(owner: &OwnerId, base: TokenBase, (slot, of): (u32, u32
     format!("{}{}-permits-{slot}-{of}-lease-{number}", owner_prefix(owner), base.above())
 }
 
-/// The two numbers of a node of ours: the permits that it waits for, or the permit that it is; and how many there were then.
+/// The two numbers of a node of ours: the permits that it waits for, or the permit that it is; and how many there were
+/// then.
 pub(crate) fn numbers(name: &str) -> Option<(u32, u32)> {
     let (_, rest) = name.split_once("-permits-").filter(|_| is_ours(name))?;
     let mut parts = rest.splitn(3, '-');
@@ -155,8 +157,8 @@ pub(crate) fn is_of(lease: &str, waiting: &str) -> bool {
 /// So long is what the name of a node of ours begins with, its owner's.
 const UUID_ENDS: usize = "_c_".len() + uuid::fmt::Hyphenated::LENGTH;
 
-/// The semaphore in this folder, as far as the session has seen it. Who took permits before somebody became the first in this
-/// line is among those who hold them, or has given them back: the line is read first.
+/// The semaphore in this folder, as far as the session has seen it. Who took permits before somebody became the first
+/// in this line is among those who hold them, or has given them back: the line is read first.
 pub(crate) async fn view(session: &Session, folder: &str) -> Result<View, ZkError> {
     let (locks, leases) = (&locks(folder), &leases(folder));
     let reading = |client: Arc<Client>| async move {
@@ -218,8 +220,8 @@ pub(crate) async fn check_folder(session: &Session, claim: &Claim, children: &[S
     }
 }
 
-/// The paths of all nodes of a claim for permits, as of now: also those that a request made whose answer was lost. Those of permits
-/// come first.
+/// The paths of all nodes of a claim for permits, as of now: also those that a request made whose answer was lost.
+/// Those of permits come first.
 pub(crate) async fn find(session: &Session, owner: &OwnerId, lock: &LockName) -> Result<Vec<String>, ZkError> {
     let (folder, prefix) = (session.settings.keys.folder(lock), owner_prefix(owner));
     let mut found = Vec::new();
@@ -266,8 +268,8 @@ impl ZookeeperLock {
         }
     }
 
-    /// Writes how many permits there are. Whoever is the first in line hears of nodes that are made and deleted, and so of
-    /// this.
+    /// Writes how many permits there are. Whoever is the first in line hears of nodes that are made and deleted, and so
+    /// of this.
     async fn write(&self, session: &Session, leases: &str, permits: u32, version: i32) -> Result<(), ZkError> {
         let (text, told) = (&permits.to_string(), &format!("{leases}/resized"));
         let ephemeral = &CreateMode::Ephemeral.with_acls(session.settings.acls());

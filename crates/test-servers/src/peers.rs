@@ -1,7 +1,7 @@
 //! Other libraries' locks, each in a program that is told what to do by lines on standard input, `lock NAME`, of a
-//! read-write lock `read NAME` or `write NAME`, and `unlock`; of a semaphore `permits NAME TAKE OF` and `give`. It answers
-//! `locked`, perhaps with what the store calls the holder, and `unlocked`; or `failed`, and then nothing of it is left. It
-//! ends when its standard input does.
+//! read-write lock `read NAME` or `write NAME`, and `unlock`; of a semaphore `permits NAME TAKE OF` and `give`. It
+//! answers `locked`, perhaps with what the store calls the holder, and `unlocked`; or `failed`, and then nothing of it
+//! is left. It ends when its standard input does.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 use crate::kept_as;
 use crate::zookeeper::curator;
 
-/// Go's `concurrency.Mutex` and `recipes.RWMutex`: what follows is where etcd's members are, and for how many seconds its session lasts. It
-/// locks what it is told and nothing more: a name is the whole key of a lock.
+/// Go's `concurrency.Mutex` and `recipes.RWMutex`: what follows is where etcd's members are, and for how many seconds
+/// its session lasts. It locks what it is told and nothing more: a name is the whole key of a lock.
 ///
 /// # Panics
 /// Without Debian's packages `golang-go` and `golang-etcd-server-dev`.
@@ -35,8 +35,8 @@ pub fn go_mutex() -> Command {
     }))
 }
 
-/// Curator's `InterProcessMutex`, `InterProcessReadWriteLock` and `InterProcessSemaphoreV2`: what follows is where ZooKeeper's
-/// servers are. A name is the whole path of a lock.
+/// Curator's `InterProcessMutex`, `InterProcessReadWriteLock` and `InterProcessSemaphoreV2`: what follows is where
+/// ZooKeeper's servers are. A name is the whole path of a lock.
 pub fn curator_mutex() -> Command {
     let mut java = curator();
     java.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/src/peers/CuratorMutex.java"));

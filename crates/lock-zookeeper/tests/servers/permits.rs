@@ -232,7 +232,8 @@ async fn who_loses_one_permit_has_lost_all() {
     }
 }
 
-/// The answer to a release of several permits is lost: they are given back, and nobody is told that they had not been held.
+/// The answer to a release of several permits is lost: they are given back, and nobody is told that they had not been
+/// held.
 #[tokio::test]
 async fn a_release_whose_answer_is_lost_is_done() {
     let servers = ZookeeperServers::start();
@@ -353,8 +354,8 @@ async fn kazoos_semaphore_is_named_and_not_counted_with() {
     soon("a permit", lock.lock(&claim)).await.unwrap();
 }
 
-/// Permits that are free cost three requests, and one to give them back. Who waits for the one ahead, and then for a permit,
-/// asks seven times in all, whatever the crowd and however long it lasts: once more than for a mutex.
+/// Permits that are free cost three requests, and one to give them back. Who waits for the one ahead, and then for a
+/// permit, asks seven times in all, whatever the crowd and however long it lasts: once more than for a mutex.
 #[tokio::test]
 async fn a_permit_costs_seven_requests_whatever_the_crowd() {
     for (of, crowd) in [(1, 2), (1, 300), (5, 300)] {
