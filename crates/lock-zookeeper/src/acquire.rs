@@ -164,7 +164,11 @@ async fn attempt(session: &Session, claim: &Claim, wait: bool, permits: &mut Opt
     };
     match stood {
         Ok(attempt) => Ok(attempt),
-        Err(_) if session.life() > Life::Alive => Ok(Attempt::SessionOver),
+        Err(_) if session.is_over() => {
+            // A request may hear of it before it is noted.
+            let _ = timeout(session.settings.timeout, session.reached(Life::Over)).await;
+            Ok(Attempt::SessionOver)
+        }
         Err(error) if session.claimed(&claim.owner).is_some_and(|claimed| claimed.node.is_some()) => {
             // There is a node: that has to be undone, whatever this says.
             Err(Error::new(ErrorKind::Unknown, "our node is in the line, and the line cannot be seen")

@@ -179,12 +179,19 @@ impl Place<'_> {
 
     /// Ends when something other than the awaited event does happen.
     async fn else_happens(&mut self) -> Result<Event> {
+        let (session, look) = (self.session, Arc::clone(&self.look));
         tokio::select! {
-            () = self.session.reached(Life::Over) => Err(of_request(ZkError::SessionExpired)),
+            over = self.over() => over,
             // Such as that our own node is gone.
-            () = self.look.notified() => Ok(Event::Look),
-            () = silence(self.session) => Err(of_request(ZkError::Timeout)),
+            () = look.notified() => Ok(Event::Look),
+            () = silence(session) => Err(of_request(ZkError::Timeout)),
         }
+    }
+
+    /// Ends when the end of the session is noted: by that, its claims enter the line in another one.
+    async fn over<T>(&mut self) -> Result<T> {
+        self.session.reached(Life::Over).await;
+        Err(of_request(ZkError::SessionExpired))
     }
 
     /// Waits until the node ahead is gone.
@@ -203,7 +210,7 @@ impl Place<'_> {
                 biased;
                 other = self.else_happens() => return other,
                 event = event.changed() => match event.event_type {
-                    EventType::Session => return Err(of_request(ZkError::SessionExpired)),
+                    EventType::Session => return self.over().await,
                     EventType::NodeDeleted => return Ok(Event::Gone),
                     // Somebody wrote to it.
                     _ => {}
@@ -236,7 +243,7 @@ impl Place<'_> {
                 other?;
             }
             event = &mut watch => return match event.event_type {
-                EventType::Session => Err(of_request(ZkError::SessionExpired)),
+                EventType::Session => self.over().await,
                 _ => self.listed(seen).await,
             },
             // Should an event be lost: only the first in line asks.
@@ -373,17 +380,14 @@ mod tests {
         timeout(Duration::from_secs(60), waiting).await.unwrap_or_else(|_| panic!("not in time: {what}"));
     }
 
-    /// The servers end the session of a waiter, after their number was changed. It comes back, and with it the number
-    /// that all know.
+    /// The session of a waiter ends, after their number was changed. It comes back, and with it the number that all know.
     #[tokio::test]
     async fn who_comes_back_knows_the_number_of_all() {
         let servers = ZookeeperServers::start();
         let connect = async || Arc::new(ZookeeperLock::connect(&servers.url(), "oarlock").await.unwrap());
         let (ours, other) = (connect().await, connect().await);
-        let held = [claim("one", 1, 2), claim("two", 1, 2)];
-        for held in &held {
-            ours.lock(held).await.unwrap();
-        }
+        let held = claim("holder", 2, 2);
+        ours.lock(&held).await.unwrap();
         let waits = claim("waits", 2, 2);
         let waiting = tokio::spawn({
             let (other, waits) = (Arc::clone(&other), waits.clone());
@@ -393,17 +397,12 @@ mod tests {
         until("it waits", in_line).await;
         assert!(ours.resize(&waits.name, 3).await.unwrap());
         let session = other.sessions.with_claim(&waits.owner).pop().unwrap();
-        // Both want the session: until it has it for long enough to close it.
-        while session.life() == Life::Alive {
-            let another = session.settings.connector().unwrap().with_session(session.info.clone());
-            drop(session.settings.open(another).await);
-        }
+        session.close();
+        session.reached(Life::Over).await;
         let is_back = async || other.sessions.with_claim(&waits.owner).iter().any(|now| now.life() == Life::Alive);
         until("it is back", async || is_back().await && in_line().await).await;
         // None of ours holds any more: what its own node says counts.
-        for held in &held {
-            assert_eq!(ours.unlock(held).await.unwrap(), Unlocked::Released);
-        }
+        assert_eq!(ours.unlock(&held).await.unwrap(), Unlocked::Released);
         let grant = timeout(Duration::from_secs(60), waiting).await.unwrap().unwrap().unwrap();
         assert_eq!(grant.slots.as_slice(), [0, 1]);
         assert!(ours.try_lock(&claim("third", 1, 3)).await.unwrap().is_some());
