@@ -3,7 +3,7 @@
 use std::process::Command;
 
 /// Programs (and files) that building and testing everything needs, and the Debian packages that have them.
-const NEEDED: [(&str, &str); 23] = [
+const NEEDED: [(&str, &str); 24] = [
     ("sh", "dash"),
     ("cc", "gcc"),
     ("setsid", "util-linux"),
@@ -20,6 +20,7 @@ const NEEDED: [(&str, &str); 23] = [
     ("/usr/share/java/zookeeper.jar", "libzookeeper-java"),
     ("/usr/share/java/curator-recipes.jar", "libcurator-recipes-java"),
     ("/usr/lib/python3/dist-packages/kazoo/recipe/lock.py", "python3-kazoo"),
+    ("/usr/lib/python3/dist-packages/pip/__init__.py", "python3-pip"),
     ("etcd", "etcd-server"),
     ("etcdctl", "etcd-client"),
     ("go", "golang-go"),

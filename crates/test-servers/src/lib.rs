@@ -29,7 +29,7 @@ pub use conformance_tests::Proxy;
 pub use etcd::{EtcdCluster, GrpcProxy};
 pub use initial::kept_as;
 pub use mariadb::MariaDbServer;
-pub use peers::{curator_mutex, go_mutex};
+pub use peers::{curator_mutex, go_mutex, kazoo_locks};
 pub use pgbouncer::PgBouncer;
 pub use postgres::PostgresServer;
 pub use redis::RedisServer;

@@ -35,6 +35,42 @@ pub fn go_mutex() -> Command {
     }))
 }
 
+/// kazoo's `ReadLock`, `WriteLock` and `Semaphore`, of a version whose readers do not wait for writers that come later:
+/// what follows is where ZooKeeper's servers are, and the patterns of other nodes by which writers wait, and by which
+/// readers do. A name is the whole path of a lock.
+///
+/// # Panics
+/// Without Debian's package `python3-pip`, and if it cannot fetch kazoo.
+pub fn kazoo_locks() -> Command {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    const VERSION: &str = "2.11.0";
+    let library = LIBRARY.get_or_init(|| {
+        let folder = kept_as("kazoo");
+        // One process at a time.
+        let lock = File::create(folder.join("lock")).expect("a file in the target folder");
+        lock.lock().expect("a file of our own");
+        let (library, new) = (folder.join(VERSION), folder.join("new"));
+        if !library.exists() {
+            // What an earlier attempt left.
+            let _ = fs::remove_dir_all(&new);
+            let mut pip = Command::new(PYTHON);
+            pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--no-cache-dir", "--target"]);
+            let fetched = pip.arg(&new).arg(format!("kazoo=={VERSION}")).output();
+            let fetched = fetched.expect("install Debian's package python3-pip");
+            assert!(fetched.status.success(), "{}", String::from_utf8_lossy(&fetched.stderr));
+            fs::rename(&new, &library).expect("our own folder");
+        }
+        library
+    });
+    let mut python = Command::new(PYTHON);
+    python.env("PYTHONPATH", library).env("PYTHONDONTWRITEBYTECODE", "1");
+    python.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/src/peers/kazoo_locks.py"));
+    python
+}
+
+/// Debian's own.
+const PYTHON: &str = "/usr/bin/python3";
+
 /// Curator's `InterProcessMutex`, `InterProcessReadWriteLock` and `InterProcessSemaphoreV2`: what follows is where
 /// ZooKeeper's servers are. A name is the whole path of a lock.
 pub fn curator_mutex() -> Command {

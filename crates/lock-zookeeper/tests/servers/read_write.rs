@@ -1,11 +1,12 @@
-//! Readers beside programs without Oarlock: Curator's `InterProcessReadWriteLock`, and its `InterProcessMutex`.
+//! Readers beside programs without Oarlock: Curator's `InterProcessReadWriteLock`, its `InterProcessMutex`, and kazoo's
+//! `ReadLock` and `WriteLock`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{ErrorKind, LockGuard, Locks, Mode};
 use lock_zookeeper::ZookeeperOptions;
-use test_servers::{ZookeeperServers, curator_mutex};
+use test_servers::{ZookeeperServers, curator_mutex, kazoo_locks};
 use tokio::process::Command;
 use tokio::task::JoinHandle;
 
@@ -122,4 +123,69 @@ async fn a_reader_is_another_holder_for_curators_mutex() {
     assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("curator=mutex"), "{error}");
     assert_eq!(mutex.ask("unlock").await, "unlocked");
     soon("the reader's turn", late).await.unwrap().unlock().await.unwrap();
+}
+
+/// kazoo's locks, in a program of its own, with the patterns that the manual names.
+fn kazoo(servers: &ZookeeperServers, read_write: bool) -> Peer {
+    let mut python = Command::from(kazoo_locks());
+    python.arg(servers.addresses()[0].to_string());
+    python.args(if read_write { ["__WRIT__ __READ__", "__WRIT__"] } else { ["-lock-", "[0-9]-lock-"] });
+    Peer::start(python)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kazoos_readers_and_writers_and_ours_stand_in_one_line() {
+    let servers = ZookeeperServers::start();
+    // Beside either of Curator's locks.
+    for read_write in [false, true] {
+        let locks = locks(&servers, read_write).await;
+        let lock = locks.rw_lock("job").unwrap();
+        let (mut one, mut other) = (kazoo(&servers, read_write), kazoo(&servers, read_write));
+        assert_eq!(one.ask("read /oarlock/job").await, "locked");
+        let reader = lock.try_read().await.unwrap().expect("both read");
+        assert!(lock.try_write().await.unwrap().is_none() && locks.mutex("job").try_lock().await.unwrap().is_none());
+        assert_eq!(other.ask("read /oarlock/job").await, "locked");
+        in_line(&locks, 3, 0).await;
+        assert_eq!(other.ask("unlock").await, "unlocked");
+        // Ours waits for theirs, and theirs, which comes later, for ours.
+        let writer = waits(&locks, Mode::Exclusive);
+        in_line(&locks, 2, 1).await;
+        other.tell("read /oarlock/job").await;
+        in_line(&locks, 2, 2).await;
+        reader.unlock().await.unwrap();
+        in_line(&locks, 1, 2).await;
+        assert!(!writer.is_finished());
+        assert_eq!(one.ask("unlock").await, "unlocked");
+        let writer = soon("the writer's turn", writer).await.unwrap();
+        in_line(&locks, 1, 1).await;
+        writer.unlock().await.unwrap();
+        assert_eq!(other.answer().await, "locked");
+        let reader = lock.try_read().await.unwrap().expect("both read");
+        // Theirs waits for ours, and ours, which comes later, for theirs.
+        one.tell("write /oarlock/job").await;
+        in_line(&locks, 2, 1).await;
+        let late = waits(&locks, Mode::Shared);
+        in_line(&locks, 2, 2).await;
+        assert_eq!(other.ask("unlock").await, "unlocked");
+        in_line(&locks, 1, 2).await;
+        reader.unlock().await.unwrap();
+        assert_eq!(one.answer().await, "locked");
+        assert!(!late.is_finished() && lock.try_read().await.unwrap().is_none());
+        assert!(locks.mutex("job").try_lock().await.unwrap().is_none());
+        assert_eq!(one.ask("unlock").await, "unlocked");
+        soon("the reader's turn", late).await.unwrap().unlock().await.unwrap();
+        in_line(&locks, 0, 0).await;
+        // One who holds alone keeps theirs of both kinds out.
+        let writer = locks.mutex("job").try_lock().await.unwrap().unwrap();
+        one.tell("read /oarlock/job").await;
+        in_line(&locks, 1, 1).await;
+        other.tell("write /oarlock/job").await;
+        in_line(&locks, 1, 2).await;
+        writer.unlock().await.unwrap();
+        assert_eq!(one.answer().await, "locked");
+        in_line(&locks, 1, 1).await;
+        assert_eq!(one.ask("unlock").await, "unlocked");
+        assert_eq!(other.answer().await, "locked");
+        assert_eq!(other.ask("unlock").await, "unlocked");
+    }
 }
