@@ -83,7 +83,6 @@ impl Access {
 
     /// What the marks of this access are called: as the lock, or for each slot with its number behind. No lock has such a
     /// name, since names have no control characters.
-    #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
     pub(crate) fn marks(&self) -> Vec<String> {
         match self.slots() {
             [] => vec![self.name.as_str().to_owned()],

@@ -7,6 +7,7 @@
 //!
 //! - `sql`, by the features `sqlite`, `postgres` and `mysql`: in the application's own transaction, by sqlx.
 //! - `redis`, by the feature `redis`: in one step with the write, on a server or in a cluster.
+//! - `http`, by the feature of its name: layers of tower for servers and clients, with [`Marks`] in memory or shared.
 //! - [`Access::check`]: the rule alone, for a resource of your own.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -14,9 +15,15 @@
 mod access;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "http")]
+pub mod http;
+mod marks;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub mod sql;
 mod stale;
 
 pub use access::Access;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+pub use marks::SqlMarks;
+pub use marks::{Marks, MemoryMarks};
 pub use stale::Stale;

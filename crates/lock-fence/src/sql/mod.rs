@@ -122,11 +122,15 @@ where
     A: TryInto<Access>,
     Error: From<A::Error>,
 {
-    let access = access.try_into()?;
+    check_on::<DB>(tx, &access.try_into()?).await
+}
+
+/// The same without a transaction, where the marks of an access are one at most.
+pub(crate) async fn check_on<DB: Fenced>(connection: &mut DB::Connection, access: &Access) -> Result<()> {
     for mark in access.marks() {
         let found = match access.is_shared() {
-            true => DB::look(&mut *tx, &mark).await.map(Option::unwrap_or_default),
-            false => DB::raise(&mut *tx, &mark, access.token() as i64).await,
+            true => DB::look(&mut *connection, &mark).await.map(Option::unwrap_or_default),
+            false => DB::raise(&mut *connection, &mark, access.token() as i64).await,
         };
         let found = found.map_err(|error| explained::<DB>(error, NO_TABLE));
         let checked = found.and_then(|found| Ok(access.check(found as u64).map(|_| ())?));

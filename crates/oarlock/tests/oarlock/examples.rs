@@ -4,6 +4,9 @@
 
 #[path = "../../examples/fenced_record.rs"]
 mod fenced_record;
+#[cfg(feature = "fence-http")]
+#[path = "../../examples/fenced_service.rs"]
+mod fenced_service;
 #[cfg(feature = "blocking")]
 #[path = "../../examples/leader_address.rs"]
 mod leader_address;
@@ -46,6 +49,13 @@ async fn a_shared_token_is_refreshed_once() {
 fn a_paused_writer_is_refused() {
     let (_dir, config) = store();
     fenced_record::demo(config).unwrap();
+}
+
+#[cfg(feature = "fence-http")]
+#[test]
+fn a_paused_client_of_a_service_is_refused() {
+    let (dir, config) = store();
+    fenced_service::demo(config, dir.path()).unwrap();
 }
 
 #[cfg(feature = "blocking")]

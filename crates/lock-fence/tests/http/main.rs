@@ -1,0 +1,6 @@
+//! The layers of HTTP, over loopback.
+
+mod client;
+mod marks;
+mod server;
+mod site;
