@@ -8,7 +8,7 @@
 //! - `sql`, by the features `sqlite`, `postgres` and `mysql`: in the application's own transaction, by sqlx.
 //! - `redis`, by the feature `redis`: in one step with the write, on a server or in a cluster.
 //! - `http`, by the feature of its name: layers of tower for servers and clients, with [`Marks`] in memory or shared.
-//! - [`file`]: a file that carries the token of its last writer.
+//! - [`file`](mod@file): a file that carries the token of its last writer.
 //! - [`Access::check`]: the rule alone, for a resource of your own.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

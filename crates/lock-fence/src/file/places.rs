@@ -20,13 +20,12 @@ impl Places {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Self::new_in_its_folder(path)?,
             found => found,
         };
-        Ok(Self { file: found.map_err(|error| refused("find", path, error))? })
+        let file = found.map_err(|error| refused("find", path, error))?;
+        if file.is_dir() { Err(no_file(path)) } else { Ok(Self { file }) }
     }
 
     fn new_in_its_folder(path: &Path) -> Result<io::Result<PathBuf>> {
-        let Some(name) = path.file_name() else {
-            return Err(Error::new(ErrorKind::Invalid, format!("{:?} names no file", path.display())));
-        };
+        let name = path.file_name().ok_or_else(|| no_file(path))?;
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         Ok(fs::canonicalize(folder).map(|folder| folder.join(name)))
     }
@@ -109,4 +108,8 @@ impl Places {
     fn sync_folder(&self) -> io::Result<()> {
         Ok(())
     }
+}
+
+fn no_file(path: &Path) -> Error {
+    Error::new(ErrorKind::Invalid, format!("{:?} names no file", path.display()))
 }
