@@ -101,10 +101,12 @@ impl ZookeeperLock {
         let session = self.sessions.any().await?;
         let look = Look { lock: self, session: &session };
         let nodes = look.nodes(0).await.map_err(of_request)?.into_iter();
-        let nodes = nodes.filter(|node| !is_part(name_of(node)));
+        let (parts, nodes): (Vec<_>, Vec<_>) = nodes.partition(|node| is_part(name_of(node)));
         let is_known = |node: &str| is_in_line(node) && !self.settings.peers.are_missed_by(node);
-        let (mut line, strangers): (Vec<_>, _) = nodes.partition(|node| is_known(name_of(node)));
+        let (mut line, strangers): (Vec<_>, _) = nodes.into_iter().partition(|node| is_known(name_of(node)));
         line.retain(|node| terms(name_of(node)).is_none());
+        // Whoever waits for permits, and who holds some: any node counts.
+        line.extend(look.below(&parts).await.map_err(of_request)?);
         let mut states = look.data(&line).await.map_err(of_request)?.into_iter();
         line.retain(|_| states.next().flatten().is_some_and(|(_, stat)| stat.ephemeral_owner == 0));
         Ok((strangers, line))
@@ -303,7 +305,12 @@ impl Look<'_> {
         let (before, after) = children.split_at(from % children.len().max(1));
         let folders = after.iter().chain(before).filter_map(|child| Some(keys.folder(&keys.name(child)?)));
         let folders: Vec<_> = folders.take(MOST).collect();
-        let found = self.children(&folders).await?;
+        self.below(&folders).await
+    }
+
+    /// The paths of all nodes in these folders.
+    async fn below(&self, folders: &[String]) -> Result<Vec<String>, ZkError> {
+        let found = self.children(folders).await?;
         let paths = |(folder, children): (&String, Vec<String>)| {
             children.into_iter().map(move |child| format!("{folder}/{child}")).collect::<Vec<_>>()
         };

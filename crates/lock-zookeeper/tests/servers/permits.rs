@@ -15,7 +15,7 @@ use zookeeper_client::{Client, Error as ZkError};
 
 use crate::common::{BOUND, LONG, soon, until};
 use crate::interop::Peer;
-use crate::raw::raw;
+use crate::raw::{PERSISTENT, raw};
 
 /// Curator's semaphore, in a program of its own.
 fn curator(servers: &ZookeeperServers) -> Peer {
@@ -335,6 +335,27 @@ async fn more_permits_wake_the_first_in_line() {
     let slots = [soon("more permits", first).await, soon("more permits", second).await];
     assert_eq!(slots.map(|grant| grant.unwrap().unwrap().slots.as_slice().to_vec()), [[1], [2]]);
     assert_eq!(nodes(&raw, "leases").await.len(), 3);
+}
+
+/// A permit that hangs on no session is nobody's, and free again only when somebody evicts its holder: the doctor names it.
+#[tokio::test]
+async fn a_permit_without_a_session_is_found_and_evicted() {
+    let servers = ZookeeperServers::start();
+    let (raw, lock) = (raw(&servers).await, client(&servers).await);
+    let held = claim("holder", 1, 2);
+    lock.lock(&held).await.unwrap();
+    let stray = async || {
+        let found = lock.doctor().await.unwrap();
+        found.iter().any(|finding| finding.setting.contains("node=/oarlock/x/leases/"))
+    };
+    assert!(!stray().await);
+    raw.create("/oarlock/x/leases/_c_4f4a2c0e-8a43-4c5a-b1f6-0a6de3bd0c43-lease-0000000009", b"", &PERSISTENT)
+        .await
+        .unwrap();
+    assert!(stray().await && lock.try_lock(&claim("next", 1, 2)).await.unwrap().is_none());
+    lock.evict(&held.name).await.unwrap().unwrap();
+    assert!(!stray().await);
+    soon("both permits", lock.lock(&claim("next", 2, 2))).await.unwrap();
 }
 
 /// In the folder of a semaphore of kazoo's, whose permits take no notice of ours, nothing is granted.
