@@ -337,7 +337,8 @@ async fn more_permits_wake_the_first_in_line() {
     assert_eq!(nodes(&raw, "leases").await.len(), 3);
 }
 
-/// A permit that hangs on no session is nobody's, and free again only when somebody evicts its holder: the doctor names it.
+/// A permit that hangs on no session is nobody's, and free again only when somebody evicts its holder: the doctor names
+/// it.
 #[tokio::test]
 async fn a_permit_without_a_session_is_found_and_evicted() {
     let servers = ZookeeperServers::start();
