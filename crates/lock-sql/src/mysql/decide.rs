@@ -73,6 +73,14 @@ pub(super) struct Change {
     pub(super) enters: Option<Waits>,
 }
 
+impl Change {
+    /// Who enters the line, if nothing else is to be written that could not wait.
+    pub(super) fn only_enters(&self, seen: &State) -> Option<&Waits> {
+        let is_that = self.added.is_empty() && self.granted.is_empty() && self.owner == seen.owner;
+        self.enters.as_ref().filter(|_| is_that && seen.expires_us > seen.now_us)
+    }
+}
+
 fn marked(mode: Mode) -> String {
     mode.permits().map_or_else(|| "shared#".to_owned(), |of| format!("permits#{of}"))
 }

@@ -92,6 +92,7 @@ impl MySqlLock {
             client: client.unwrap_or_default().to_string(),
             rings: 0,
         };
+        let mut has_entered = false;
         loop {
             let (state, sent) = self.state(key, Some(&claim.owner)).await?;
             if state.gone {
@@ -109,6 +110,18 @@ impl MySqlLock {
             if let Some(change) = &change {
                 if change.enters.is_some() {
                     self.line.note(&claim.owner, Place::Waits);
+                }
+                if let Some(who) = change.only_enters(&state) {
+                    if has_entered && is_in_line {
+                        return Ok(Beside::Busy(state.left_us(), change.token));
+                    }
+                    let entered = self.enter_alone(key, &state, who, &claim.owner).await?;
+                    has_entered = entered.is_some();
+                    if entered == Some(state.rev + 1) {
+                        return Ok(Beside::Busy(state.left_us(), change.token));
+                    }
+                    // Somebody else changed it in between, and did not know of this place.
+                    continue;
                 }
                 let on_its_way = self.unsettled.send(&claim.owner);
                 let answer = on_its_way.answered(self.ask_to_write(key, &state, change, Some(&claim.owner)).await)?;
@@ -130,6 +143,31 @@ impl MySqlLock {
                 }
             };
         }
+    }
+
+    /// Enters the line of a lock that others have, and that is not what it was for as long as it has this owner. Answers its
+    /// `rev` from then on, or nothing: it has another owner.
+    async fn enter_alone(&self, key: &str, seen: &State, who: &Waits, asks: &OwnerId) -> Result<Option<i64>> {
+        let owner = seen.owner.as_deref().map_or_else(|| "NULL".to_owned(), hex);
+        let (statements, key, mark) = (&self.statements, hex(key), hex(&mark(asks)));
+        let values = [("{key}", &key), ("{seen_owner}", &owner), ("{owner}", &hex(&who.owner)), ("{mark}", &mark)];
+        let script = super::script(&statements.enter_alone, values) + &self.entering(who, &key) + "; COMMIT";
+        let on_its_way = self.unsettled.send(asks);
+        let answer = self.server.run_script(&statements.enter_alone, script, 5, Again::Yes).await;
+        let answer = on_its_way.answered(answer)?;
+        Ok((changed(&answer, 1) > 0).then(|| inserted(&answer, 1) as i64))
+    }
+
+    /// The statement by which somebody enters the line, after one that says whether it is to be.
+    fn entering(&self, who: &Waits, key: &String) -> String {
+        let values = [
+            ("{key}", key),
+            ("{owner}", &hex(&who.owner)),
+            ("{lease}", &who.lease_us.to_string()),
+            ("{client}", &who.client),
+            ("{mode}", &hex(&text(who.mode))),
+        ];
+        super::script(&self.statements.enter_beside, values)
     }
 
     /// Takes the lock to read in one request, if nobody may be in line.
@@ -346,13 +384,7 @@ impl MySqlLock {
             then(super::script(statement, values));
         }
         if let Some(waits) = &change.enters {
-            let values = [
-                ("{owner}", &hex(&waits.owner)),
-                ("{lease}", &number(waits.lease_us)),
-                ("{client}", &waits.client),
-                ("{mode}", &hex(&text(waits.mode))),
-            ];
-            then(super::script(&template.enter_beside, values));
+            then(self.entering(waits, &key));
         }
         then("; COMMIT".to_owned());
         let script = script.replace("{key}", &key);

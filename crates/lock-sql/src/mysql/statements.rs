@@ -170,6 +170,9 @@ pub(super) struct Statements {
     pub(super) out_of_line: Statement,
     /// Who enters the line, or keeps its place there.
     pub(super) enter_beside: Statement,
+    /// A script: the same alone, while the lock has this owner, and who enters has none of it. Of two who enter neither is in
+    /// the other's way. Changes a row with the second statement, and answers its `rev` as the inserted id, or changes none.
+    pub(super) enter_alone: Statement,
     /// A script: takes the lock to read, if nobody may be in line.
     pub(super) share: Statement,
     /// A script: ends one of several holds, if nobody may be in line.
@@ -424,6 +427,14 @@ impl Statements {
                     SELECT {key}, {owner}, {now}, {lease}, '{client}', {mode} FROM {t}_meta AS m WHERE m.name = 'version' AND @oarlock = 1
                     ON DUPLICATE KEY UPDATE client = '{client}', lease_us = {lease}, token = 0, at_us = 0",
             ),
+            enter_alone: fill(&format!(
+                "START TRANSACTION;
+                UPDATE {{t}}_lock SET rev = LAST_INSERT_ID(rev + 1), line_us = {ALWAYS}
+                    WHERE name = {{key}} AND owner = {{seen_owner}} AND expires_us > {{now}}
+                    AND NOT EXISTS (SELECT 1 FROM {{t}}_gone AS g WHERE g.mark = {{mark}})
+                    AND NOT EXISTS (SELECT 1 FROM {{t}}_holder AS h WHERE h.owner = {{owner}} AND h.expires_us > {{now}});
+                SET @oarlock = ROW_COUNT()"
+            )),
             share: fill(
                 "START TRANSACTION;
                 UPDATE {t}_lock SET token = LAST_INSERT_ID(GREATEST(token + 1, {now})),
