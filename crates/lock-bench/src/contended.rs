@@ -1,5 +1,5 @@
 //! Several processes that want one lock. A new kind of lock is a line in [`work`] and a
-//! `Peer`, or a line in [`connect`] if it is ours.
+//! `Peer`, or a line in `connect` if it is ours.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -151,7 +151,7 @@ pub(crate) fn run_many(count: usize, kind: &str, place: impl AsRef<Path>, load: 
     round
 }
 
-/// Runs the processes in a mode in which several may hold the lock at once: the kind ends with one of [`Ours::new`]'s.
+/// Runs the processes in a mode in which several may hold the lock at once: the kind ends with one of `Ours::new`'s.
 pub(crate) fn run_together(kind: &str, place: impl AsRef<Path>, load: Load) -> Crowd {
     let (_, done) = processes(PROCESSES, kind, place.as_ref(), load);
     let statements = done.iter().map(|done| done.statements).sum();
