@@ -25,6 +25,8 @@ pub mod sql;
 mod stale;
 
 pub use access::Access;
+#[cfg(feature = "redis")]
+pub use marks::RedisMarks;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub use marks::SqlMarks;
 pub use marks::{Marks, MemoryMarks};

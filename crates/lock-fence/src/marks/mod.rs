@@ -1,6 +1,8 @@
 //! Where a check keeps its marks that is made before the write, and not by what is written to.
 
 mod memory;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod sql;
 
@@ -11,6 +13,8 @@ use lock_core::Result;
 use crate::Access;
 
 pub use memory::MemoryMarks;
+#[cfg(feature = "redis")]
+pub use redis::RedisMarks;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub use sql::SqlMarks;
 

@@ -2,5 +2,6 @@
 
 mod databases;
 mod lock_in;
+mod marks;
 mod redis;
 mod sql;
