@@ -14,7 +14,7 @@ pub(crate) const USAGE: u8 = 64;
 pub(crate) const UNAVAILABLE: u8 = 69;
 /// The operating system refused something, such as another process.
 pub(crate) const OS_ERROR: u8 = 71;
-/// The lock was lost before the command ended.
+/// The lock was lost before the command ended; `fence check` has seen a later holder.
 pub(crate) const LOST: u8 = 75;
 /// The configuration is wrong, or asks for a lease that the store does not give.
 pub(crate) const CONFIG: u8 = 78;
@@ -32,7 +32,7 @@ pub(crate) const HELP: &str = "Exit codes:
   64   wrong usage
   69   the store cannot be reached, refused, or did not answer
   71   the operating system refused something
-  75   the lock was lost before the command ended (`run --once`: or --at-most was over)
+  75   the lock was lost before the command ended (`run --once`: or --at-most was over), or a later holder was seen (`fence check`)
   78   wrong configuration, or a lease that the store does not give
   126  the command cannot be executed
   127  the command was not found

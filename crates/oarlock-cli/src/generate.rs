@@ -27,6 +27,7 @@ const ENVIRONMENT: &[(&str, &str)] = &[
         "Set by oarlock run --of: the number of the command's permit, which no other has meanwhile, and those of all its \
          permits, with commas.",
     ),
+    ("OARLOCK_SHARED", "Set by oarlock run --shared, to 1: the command's token is a reader's."),
     ("NO_COLOR", "If set, what --verbose prints has no colours."),
 ];
 
@@ -63,6 +64,10 @@ const EXAMPLES: &[(&str, &str)] = &[
     ),
     ("oarlock leader scheduler --json", "Show a program who leads, and at which address."),
     ("oarlock leader scheduler --watch", "Print a line whenever that changes."),
+    (
+        "oarlock run report -- sh -c './compute >new; oarlock fence check --file report.state -- mv new report'",
+        "Put a result into place only if nobody has had the lock since.",
+    ),
     ("oarlock inspect nightly --exit-code >/dev/null && echo it runs", "Ask whether a lock is held."),
     ("oarlock list --json --url redis://cache.internal", "Show the locks of another store to a program."),
 ];

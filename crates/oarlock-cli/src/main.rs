@@ -7,6 +7,7 @@ mod compare;
 mod config;
 mod evict;
 mod exit;
+mod fence;
 mod generate;
 mod itself;
 mod leader;
@@ -134,6 +135,7 @@ async fn dispatch(cli: Cli) -> Result<u8, Failure> {
             looking(settings, async |locks| resize::resize(name, *permits, locks).await).await
         }
         Command::Tokens(command) => looking(settings, async |locks| tokens::tokens(command, locks).await).await,
+        Command::Fence(command) => fence::fence(command),
         Command::Doctor(args) => looking(settings, async |locks| show::doctor(args, locks).await).await,
         Command::Top(args) => {
             let url = args.store.clone().or_else(|| settings.url.clone());

@@ -29,7 +29,7 @@ use crate::contract::{Error, ErrorKind, Result};
 
 /// Variables of the environment that begin like settings and are none: where the config file is, and what `oarlock run`
 /// tells its command.
-const NOT_SETTINGS: [&str; 6] = ["CONFIG", "NAME", "SLOT", "SLOTS", "TOKEN", "TOKENS"];
+const NOT_SETTINGS: [&str; 7] = ["CONFIG", "NAME", "SHARED", "SLOT", "SLOTS", "TOKEN", "TOKENS"];
 
 /// A URL and settings, each of which may be absent.
 ///

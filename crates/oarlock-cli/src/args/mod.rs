@@ -1,5 +1,6 @@
 //! The command line.
 
+mod fence;
 mod mode;
 mod run;
 
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::exit;
+pub(crate) use fence::{CheckArgs, FenceCommand};
 pub(crate) use run::{ElectArgs, Job, OnceArgs, RunArgs};
 
 const CONFIG_HELP: &str = "Where the locks are:
@@ -73,6 +75,9 @@ pub(crate) enum Command {
     /// Look after fencing tokens
     #[command(subcommand)]
     Tokens(TokensCommand),
+    /// Check fencing tokens, for scripts
+    #[command(subcommand, long_about = fence::CHECK)]
+    Fence(FenceCommand),
     /// Look for settings of the store that void a promise
     Doctor(DoctorArgs),
     /// Print the script that makes the tables, for stores where this program has no right to make them

@@ -28,7 +28,7 @@ those who need the same ones never wait for each other in a circle; --wait is fo
 the token of each as JSON.
 
 With --shared, commands that only read run at the same time, and wait for those that do not: they, and everybody who \
-takes the lock without --shared, have it alone. With --of N, so many commands run at the same time at most; each finds in \
+takes the lock without --shared, have it alone. $OARLOCK_SHARED tells a command that it shares. With --of N, so many commands run at the same time at most; each finds in \
 $OARLOCK_SLOT a number below N that no other has meanwhile, and with --permits K all of its K numbers in $OARLOCK_SLOTS, with \
 commas. Those who use one name all say the same N; `oarlock resize` changes it while the name is in use. In all modes the \
 line is in the order of arrival.

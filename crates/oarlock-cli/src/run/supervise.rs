@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg, raise};
 use nix::unistd::Pid;
-use oarlock::{Clock, Instant, Lease, Leases, SystemClock};
+use oarlock::{Clock, Instant, Lease, Leases, Mode, SystemClock};
 use tokio::process::Child;
 
 use super::leash::{Inherited, Leash};
@@ -185,6 +185,13 @@ fn start(
     // A job that runs once has the lock of its slot.
     let lease = leases.get(&job.name).or(leases.iter().next()).expect("there is at least one");
     command.env("OARLOCK_NAME", lease.name().as_str()).env("OARLOCK_TOKEN", lease.fencing_token().to_string());
+    // What an `oarlock run` around this one has set is about another lock.
+    for variable in ["OARLOCK_SHARED", "OARLOCK_SLOT", "OARLOCK_SLOTS", "OARLOCK_TOKENS"] {
+        command.env_remove(variable);
+    }
+    if lease.mode() == Mode::Shared {
+        command.env("OARLOCK_SHARED", "1");
+    }
     if let Some(slot) = lease.slot() {
         let slots: Vec<_> = lease.slots().iter().map(u32::to_string).collect();
         command.env("OARLOCK_SLOT", slot.to_string()).env("OARLOCK_SLOTS", slots.join(","));
