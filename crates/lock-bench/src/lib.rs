@@ -8,6 +8,7 @@ pub mod contended;
 pub mod etcd;
 pub mod fence;
 mod figure;
+pub mod http;
 pub mod kept;
 pub mod memory;
 pub mod modes;

@@ -60,8 +60,9 @@ const CRATES: [&str; 7] =
     ["redis", "zookeeper-client", "etcd-client", "sqlx", "libsqlite3-sys", "rslock", "distributed-lock-redis"];
 
 /// How stores are called where figures begin with something else.
-const STORES: [(&str, &str); 7] = [
+const STORES: [(&str, &str); 8] = [
     ("memory", "In memory"),
+    ("http", "HTTP"),
     ("sqlite", "SQLite"),
     ("redis", "Redis"),
     ("zookeeper", "ZooKeeper"),

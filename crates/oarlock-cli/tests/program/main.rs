@@ -4,6 +4,7 @@
 mod common;
 mod compare;
 mod elect;
+mod fence;
 mod fenced;
 mod look;
 mod loss;

@@ -28,6 +28,7 @@ fn completions_and_manual_pages_are_generated() {
         (&["elect"], "campaigns again"),
         (&["leader"], "blind"),
         (&["inspect"], "exit"),
+        (&["fence"], "later writer"),
     ] {
         let page = text(&place.output(&[&["man"], page].concat()));
         assert!(page.contains(named) && !page.contains("__guard"), "{page}");

@@ -32,6 +32,7 @@ fn three_sources_say_the_same() {
         ("OARLOCK_REQUIRE", "fair, fencing"),
         ("OARLOCK_TOKEN", "7"),
         ("OARLOCK_TOKENS", "{}"),
+        ("OARLOCK_SHARED", "1"),
         ("OARLOCK_WAIT", ""),
         ("HOME", "/"),
     ];
