@@ -75,8 +75,9 @@ impl Both {
         self.to.raise_tokens(&claim.name, above).await.map_err(of(&self.to, "raise_tokens"))
     }
 
-    fn grant(&self, first: StoreToken, until: Instant, second: Grant) -> Grant {
-        Grant::new(self.tokens.choose(first, second.token), until.min(second.valid_until))
+    fn grant(&self, first: Grant, until: Instant, second: Grant) -> Grant {
+        let token = self.tokens.choose(first.token, second.token);
+        Grant::new(token, until.min(second.valid_until)).with_evidence(first.evidence).with_evidence(second.evidence)
     }
 
     /// Keeps what the old store granted while the new one is waited for. Ends when that is lost.
@@ -152,7 +153,10 @@ impl DistributedLock for Both {
             self.to.try_lock(claim).await.map_err(of(&self.to, "try_lock"))
         };
         match second.await {
-            Ok(Some(second)) => Ok(Some(self.grant(first.token, first.valid_until, second))),
+            Ok(Some(second)) => {
+                let until = first.valid_until;
+                Ok(Some(self.grant(first, until, second)))
+            }
             Ok(None) => self.give_back(claim).await.map(|()| None),
             Err(error) => Err(self.give_up(claim, error).await),
         }
@@ -172,7 +176,7 @@ impl DistributedLock for Both {
         };
         let until = until.into_inner().unwrap_or_else(PoisonError::into_inner);
         match second {
-            Ok(second) => Ok(self.grant(first.token, until, second)),
+            Ok(second) => Ok(self.grant(first, until, second)),
             Err(error) => Err(self.give_up(claim, error).await),
         }
     }

@@ -60,8 +60,8 @@ pub use connect::{
     check_prefix, check_timeout, invalid_url,
 };
 pub use contract::{
-    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Fence, FencingToken, Finding, Grant, Holder,
-    Instant, Kept, ListQuery, LockName, LockStatus, LockValue, ManualClock, Mode, Modes, Notice, OwnerId, Page,
+    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Evidence, Fence, FencingToken, Finding, Grant,
+    Holder, Instant, Kept, ListQuery, LockName, LockStatus, LockValue, ManualClock, Mode, Modes, Notice, OwnerId, Page,
     Proclaimed, Renewal, Result, Scope, Slots, StaleToken, StoreToken, SystemClock, Unlocked, Waiter,
 };
 pub use engine::{Lease, LeaseState, LockGuard, Observed, Observer, Owner};

@@ -373,5 +373,5 @@ fn granted(
 ) -> Result<Option<Grant>> {
     let token = base.token(own.created)?;
     let valid_until = session.valid_until().min(sent + claim.lease);
-    Ok(place.holds(ask, own, valid_until).then_some(Grant::new(token, valid_until)))
+    Ok(place.holds(ask, own, valid_until).then(|| Grant::new(token, valid_until).with_evidence([own.evidence()])))
 }

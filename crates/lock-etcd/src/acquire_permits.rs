@@ -195,5 +195,7 @@ fn has(
     sent: Instant,
 ) -> Option<Grant> {
     let valid_until = session.valid_until().min(sent + claim.lease);
-    place.holds(ask, own, valid_until).then(|| Grant::new(token, valid_until).with_slots(slots))
+    place
+        .holds(ask, own, valid_until)
+        .then(|| Grant::new(token, valid_until).with_slots(slots).with_evidence([own.evidence()]))
 }

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use etcd_client::KeyValue;
+use lock_core::Evidence;
 use tokio::sync::Notify;
 
 use crate::keys::tells;
@@ -23,6 +24,11 @@ pub(crate) struct Entry {
 impl Entry {
     pub(crate) fn of(key: &KeyValue) -> Self {
         Self { key: text(key.key()), created: key.create_revision() }
+    }
+
+    /// What shows in the store that who has this key and is granted the lock by it holds it.
+    pub(crate) fn evidence(&self) -> Evidence {
+        Evidence::new("etcd", self.key.as_str(), self.created as u64)
     }
 }
 

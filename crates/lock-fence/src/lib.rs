@@ -9,11 +9,15 @@
 //! - `redis`, by the feature `redis`: in one step with the write, on a server or in a cluster.
 //! - `http`, by the feature of its name: layers of tower for servers and clients, with [`Marks`] in memory or shared.
 //! - [`file`](mod@file): a file that carries the token of its last writer.
+//! - `etcd` and `zookeeper`, by the features of these names: in the application's own transaction, by the lock's own key or
+//!   node, where the lock is in the same store.
 //! - [`Access::check`]: the rule alone, for a resource of your own.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod access;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub mod file;
 #[cfg(feature = "http")]
 pub mod http;
@@ -23,6 +27,10 @@ pub mod redis;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub mod sql;
 mod stale;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod standing;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 pub use access::Access;
 #[cfg(feature = "redis")]

@@ -111,7 +111,8 @@ async fn confirmed(session: &Session, claim: &Claim) -> Result<Option<Grant>> {
         return Ok(all.then(|| Grant::new(hold.token, hold.ends).with_slots(slots(names))));
     }
     let first = ahead(&children, own).is_some_and(|ahead| ahead.count == 0);
-    Ok(first.then_some(Grant::new(hold.token, hold.ends)))
+    let evidence = session.settings.evidence(&node, hold.token);
+    Ok(first.then(|| Grant::new(hold.token, hold.ends).with_evidence([evidence])))
 }
 
 /// A session in which a claim of this lease can enter a line.
@@ -413,7 +414,8 @@ impl Place<'_> {
             claimed.predecessor = None;
             claimed.watched = watched;
         });
-        Ok(Grant::new(token, valid_until))
+        let evidence = session.settings.evidence(&self.node, token);
+        Ok(Grant::new(token, valid_until).with_evidence([evidence]))
     }
 }
 

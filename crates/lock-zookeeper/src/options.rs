@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    BackendFactory, BackendUrl, Clock, DistributedLock, Error, ErrorKind, Params, Result, Servers, SystemClock, Target,
-    TlsFiles, check_timeout, invalid_url,
+    BackendFactory, BackendUrl, Clock, DistributedLock, Error, ErrorKind, Evidence, Params, Result, Servers,
+    StoreToken, SystemClock, Target, TlsFiles, check_timeout, invalid_url,
 };
 use zookeeper_client::{Acls, Client, Connector, Error as ZkError};
 
@@ -51,6 +51,8 @@ pub(crate) struct Settings {
     pub(crate) servers: String,
     /// Hosts and chroot, as the client crate reads them.
     cluster: String,
+    /// The path below which all others are, or nothing.
+    chroot: String,
     login: Option<Login>,
     tls: Option<Tls>,
     pub(crate) keys: Keys,
@@ -66,6 +68,11 @@ impl Settings {
     /// Who may do what with the nodes that we make.
     pub(crate) fn acls(&self) -> Acls<'static> {
         if self.login.is_some() { Acls::creator_all() } else { Acls::anyone_all() }
+    }
+
+    /// What shows in the store that who has this node and is granted the lock by it holds it, if this token is its grant's.
+    pub(crate) fn evidence(&self, node: &str, token: StoreToken) -> Evidence {
+        Evidence::new("zookeeper", format!("{}{node}", self.chroot), token.get())
     }
 
     pub(crate) fn is_tls(&self) -> bool {
@@ -263,6 +270,7 @@ impl ZookeeperOptions {
         let settings = Arc::new(Settings {
             keys: Keys::new(&self.prefix)?,
             cluster: format!("{hosts}{}", self.chroot),
+            chroot: self.chroot.clone(),
             servers: hosts,
             hosts: self.hosts,
             login: self.login,

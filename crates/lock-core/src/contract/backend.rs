@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 
 use crate::contract::{
-    Claim, Clock, Error, ErrorKind, Finding, Holder, Instant, ListQuery, LockName, LockStatus, LockValue, Mode, Modes,
-    OwnerId, Page, Result, Slots, StoreToken,
+    Claim, Clock, Error, ErrorKind, Evidence, Finding, Holder, Instant, ListQuery, LockName, LockStatus, LockValue,
+    Mode, Modes, OwnerId, Page, Result, Slots, StoreToken,
 };
 
 /// A store that grants locks. Backends implement this; applications use [`Locks`](crate::Locks), which adds what is the
@@ -274,18 +274,27 @@ pub struct Grant {
     pub valid_until: Instant,
     /// Which permits were granted, as many as were asked for; none of a lock.
     pub slots: Slots,
+    /// What in the store stands as long as this grant, where there is such a thing; one of each store that it is from.
+    pub evidence: Vec<Evidence>,
 }
 
 impl Grant {
     /// A grant with this token, until then.
     pub fn new(token: StoreToken, valid_until: Instant) -> Self {
-        Self { token, valid_until, slots: Slots::default() }
+        Self { token, valid_until, slots: Slots::default(), evidence: Vec::new() }
     }
 
     /// Of these permits.
     #[must_use]
     pub fn with_slots(mut self, slots: Slots) -> Self {
         self.slots = slots;
+        self
+    }
+
+    /// With what in the store stands as long as it.
+    #[must_use]
+    pub fn with_evidence(mut self, evidence: impl IntoIterator<Item = Evidence>) -> Self {
+        self.evidence.extend(evidence);
         self
     }
 }

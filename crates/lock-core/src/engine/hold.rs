@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
 use crate::contract::options::LockOptions;
-use crate::contract::{Claim, Clock, FencingToken, Grant, Holder, Instant};
+use crate::contract::{Claim, Clock, Evidence, FencingToken, Grant, Holder, Instant};
 use crate::engine::sync::{Mutex, MutexGuard, PoisonError};
 use crate::engine::telemetry::Telemetry;
 use crate::engine::timing;
@@ -136,6 +136,10 @@ impl Hold {
     /// The permits that it has.
     pub(crate) fn slots(&self) -> &[u32] {
         self.grant.slots.as_slice()
+    }
+
+    pub(crate) fn evidence(&self) -> &[Evidence] {
+        &self.grant.evidence
     }
 
     pub(crate) fn token(&self, turn: u8) -> FencingToken {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::contract::{Error, ErrorKind, FencingToken, LockName, Mode, OwnerId, Result};
+use crate::contract::{Error, ErrorKind, Evidence, FencingToken, LockName, Mode, OwnerId, Result};
 use crate::engine::hold::{End, Hold};
 
 /// The three states of a hold.
@@ -82,6 +82,12 @@ impl Lease {
     /// can have that number.
     pub fn slot(&self) -> Option<u32> {
         self.slots().first().copied()
+    }
+
+    /// What in the store stands as long as the hold, where there is such a thing: of etcd and ZooKeeper, and of each of the
+    /// two stores that a lock is in. Like the token, it is the same from the grant on and stays readable after the loss.
+    pub fn evidence(&self) -> &[Evidence] {
+        self.hold.evidence()
     }
 
     /// The lock.

@@ -5,3 +5,4 @@ mod lock_in;
 mod marks;
 mod redis;
 mod sql;
+mod zookeeper;
