@@ -14,7 +14,7 @@
 //! - The key of a hold that is [kept](lock_core::DistributedLock::keep) stands until its time is over.
 
 use etcd_client::{Compare, CompareOp};
-use lock_core::{Lease, Result};
+use lock_core::{Evidence, Lease, Result};
 
 use crate::standing::evidence;
 
@@ -39,7 +39,7 @@ use crate::standing::evidence;
 /// # If the transaction's reply is lost
 /// Send the same one again: it is done only if the lock is still held.
 pub fn holds(lease: &Lease) -> Result<Vec<Compare>> {
-    let key = evidence(lease, "etcd", "etcd")?;
     // Whoever puts a key of this name later makes it anew, at a later revision.
-    Ok(vec![Compare::create_revision(key.place(), CompareOp::Equal, key.number() as i64)])
+    let is_there = |key: &Evidence| Compare::create_revision(key.place(), CompareOp::Equal, key.number() as i64);
+    Ok(evidence(lease, "etcd", "etcd")?.into_iter().map(is_there).collect())
 }

@@ -2,17 +2,18 @@
 
 use lock_core::{Error, ErrorKind, Evidence, Lease, Result};
 
-/// What stands in this store as long as the lease's hold, if the lease is in order now. The name is for the error.
-pub(crate) fn evidence<'a>(lease: &'a Lease, backend: &'static str, store: &str) -> Result<&'a Evidence> {
+/// All that stands in this store as long as the lease's hold, if the lease is in order now. The name is for the error.
+pub(crate) fn evidence<'a>(lease: &'a Lease, backend: &'static str, store: &str) -> Result<Vec<&'a Evidence>> {
     let found = lease.check().and_then(|()| {
-        let found = lease.evidence().iter().find(|evidence| evidence.backend() == backend);
-        found.ok_or_else(|| {
-            let message = format!(
-                "this lock is not in {store}, so {store} cannot tell whether it is held; take it in {store}, or keep the \
-                 highest fencing token with the data and compare it"
-            );
-            Error::new(ErrorKind::Unsupported, message)
-        })
+        let found: Vec<_> = lease.evidence().iter().filter(|evidence| evidence.backend() == backend).collect();
+        if !found.is_empty() {
+            return Ok(found);
+        }
+        let message = format!(
+            "this lock is not in {store}, so {store} cannot tell whether it is held; take it in {store}, or keep the \
+             highest fencing token with the data and compare it"
+        );
+        Err(Error::new(ErrorKind::Unsupported, message))
     });
     found.map_err(|error| error.with_context("fence", backend, Some(lease.name())))
 }

@@ -108,11 +108,13 @@ async fn confirmed(session: &Session, claim: &Claim) -> Result<Option<Grant>> {
     if claim.mode.permits().is_some() {
         let names: Vec<_> = [&node].into_iter().chain(&more).map(|node| name_of(node)).collect();
         let all = names.iter().all(|name| children.iter().any(|child| child == name));
-        return Ok(all.then(|| Grant::new(hold.token, hold.ends).with_slots(slots(names))));
+        let grant = || Grant::new(hold.token, hold.ends).with_slots(slots(names));
+        let nodes = [&node].into_iter().chain(&more);
+        return Ok(all.then(|| grant().with_evidence(session.settings.evidence(nodes, hold.token))));
     }
     let first = ahead(&children, own).is_some_and(|ahead| ahead.count == 0);
-    let evidence = session.settings.evidence(&node, hold.token);
-    Ok(first.then(|| Grant::new(hold.token, hold.ends).with_evidence([evidence])))
+    let grant = || Grant::new(hold.token, hold.ends);
+    Ok(first.then(|| grant().with_evidence(session.settings.evidence([&node], hold.token))))
 }
 
 /// A session in which a claim of this lease can enter a line.
@@ -414,8 +416,7 @@ impl Place<'_> {
             claimed.predecessor = None;
             claimed.watched = watched;
         });
-        let evidence = session.settings.evidence(&self.node, token);
-        Ok(Grant::new(token, valid_until).with_evidence([evidence]))
+        Ok(Grant::new(token, valid_until).with_evidence(session.settings.evidence([&self.node], token)))
     }
 }
 

@@ -328,6 +328,7 @@ impl Place<'_> {
         session.sure(claim.lease).await.map_err(of_request)?;
         let valid_until = session.valid_until(claim.lease);
         let slots = slots(nodes.iter().map(|node| name_of(node)));
+        let grant = Grant::new(token, valid_until).with_evidence(session.settings.evidence(&nodes, token));
         let hold = Hold { token, since: session.now(), ends: valid_until, waited: false };
         session.update(&claim.owner, |claimed| {
             let mut nodes = nodes.into_iter();
@@ -336,7 +337,7 @@ impl Place<'_> {
             claimed.hold = Some(hold);
             claimed.predecessor = None;
         });
-        Ok(Some(Grant::new(token, valid_until).with_slots(slots)))
+        Ok(Some(grant.with_slots(slots)))
     }
 }
 

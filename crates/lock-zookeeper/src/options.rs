@@ -70,9 +70,14 @@ impl Settings {
         if self.login.is_some() { Acls::creator_all() } else { Acls::anyone_all() }
     }
 
-    /// What shows in the store that who has this node and is granted the lock by it holds it, if this token is its grant's.
-    pub(crate) fn evidence(&self, node: &str, token: StoreToken) -> Evidence {
-        Evidence::new("zookeeper", format!("{}{node}", self.chroot), token.get())
+    /// What shows in the store that who was granted the lock by these nodes, with this token, holds it.
+    pub(crate) fn evidence<'a>(
+        &'a self,
+        nodes: impl IntoIterator<Item = &'a String>,
+        token: StoreToken,
+    ) -> impl Iterator<Item = Evidence> {
+        let path = |node: &'a String| format!("{}{node}", self.chroot);
+        nodes.into_iter().map(move |node| Evidence::new("zookeeper", path(node), token.get()))
     }
 
     pub(crate) fn is_tls(&self) -> bool {

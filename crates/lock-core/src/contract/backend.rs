@@ -274,7 +274,7 @@ pub struct Grant {
     pub valid_until: Instant,
     /// Which permits were granted, as many as were asked for; none of a lock.
     pub slots: Slots,
-    /// What in the store stands as long as this grant, where there is such a thing; one of each store that it is from.
+    /// All of what in the store stands as long as this grant, where there is such a thing.
     pub evidence: Vec<Evidence>,
 }
 
@@ -291,7 +291,7 @@ impl Grant {
         self
     }
 
-    /// With what in the store stands as long as it.
+    /// With what in the store stands as long as it, besides what it has already.
     #[must_use]
     pub fn with_evidence(mut self, evidence: impl IntoIterator<Item = Evidence>) -> Self {
         self.evidence.extend(evidence);

@@ -6,7 +6,7 @@ use std::fmt;
 /// the same one. A transaction of the application's own in that store can demand it, so that the store itself refuses who
 /// has lost the lock: see the crate `lock-fence`.
 ///
-/// A backend makes it where one thing in the store is the hold. Tasks between which a grant is handed over in the process
+/// A backend makes it where something in the store is the hold; of several permits there may be one each. Tasks between which a grant is handed over in the process
 /// have the same one, and so has a hold that is [kept](crate::DistributedLock::keep), if the store leaves it where it is.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Evidence {

@@ -99,6 +99,30 @@ async fn readers_do_not_fence_each_other_off() {
     assert_eq!(data(&client).await, "alone");
 }
 
+/// Each permit is a node.
+#[tokio::test]
+async fn holders_of_permits_do_not_fence_each_other_off() {
+    let servers = ZookeeperServers::start();
+    let (locks, others) = (locks(&servers).await, locks(&servers).await);
+    let client = application(&servers).await;
+    let two = locks.semaphore("exports", 3).unwrap().acquire_many(2).await.unwrap();
+    let one = others.semaphore("exports", 3).unwrap().acquire().await.unwrap();
+    assert_eq!((two.evidence().len(), one.evidence().len()), (2, 1));
+    for (guard, text) in [(&two, "two"), (&one, "one"), (&two, "two again")] {
+        write(&client, guard, text).commit().await.unwrap();
+        assert_eq!(data(&client).await, text);
+    }
+    let late = write(&client, &two, "late");
+    two.unlock().await.unwrap();
+    assert_refused(late).await;
+    let next = others.semaphore("exports", 3).unwrap().acquire_many(2).await.unwrap();
+    let late = write(&client, &next, "late");
+    client.delete(next.evidence()[1].place(), None).await.unwrap();
+    let refused = late.commit().await.unwrap_err();
+    assert_eq!(refused, CheckWriteError::OperationFailed { index: 0, source: ZkError::NoNode });
+    write(&client, &one, "still").commit().await.unwrap();
+}
+
 /// The store cannot tell them from each other, so the lease does.
 #[tokio::test]
 async fn whoever_handed_the_lock_over_in_the_process_is_refused() {
