@@ -13,7 +13,8 @@ use crate::{Figure, interleaved};
 
 const VALUE: [u8; 100] = [b'x'; 100];
 
-/// A value of 100 bytes, where nothing is saved and where each write is: the median time by one task, and the rate of 64.
+/// A value of 100 bytes, where nothing is saved and where each write is: the median time by one task, and the rate by
+/// 64.
 pub async fn redis(rounds: usize, each: Duration) -> [Figure; 4] {
     let [times, rates] = beside_bare(&RedisServer::start(), rounds, each).await;
     let [saved_times, saved_rates] = beside_bare(&RedisServer::start_durable(), rounds, each).await;

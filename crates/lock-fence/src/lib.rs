@@ -9,8 +9,8 @@
 //! - `redis`, by the feature `redis`: in one step with the write, on a server or in a cluster.
 //! - `http`, by the feature of its name: layers of tower for servers and clients, with [`Marks`] in memory or shared.
 //! - [`file`](mod@file): a file that carries the token of its last writer.
-//! - `etcd` and `zookeeper`, by the features of these names: in the application's own transaction, by the lock's own key or
-//!   node, where the lock is in the same store.
+//! - `etcd` and `zookeeper`, by the features of these names: in the application's own transaction, by the lock's key
+//!   or node, where the lock is in the same store.
 //! - [`Access::check`]: the rule alone, for a resource of your own.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

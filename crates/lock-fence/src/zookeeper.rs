@@ -1,17 +1,18 @@
 //! The check for data in ZooKeeper, where the lock is too: the store itself refuses who has lost the lock.
 //!
-//! A lock in ZooKeeper is an ephemeral node, whose name is that of no other acquisition. [`writer`] begins a transaction of yours
-//! that is committed only if this node is there. So it needs no mark, and costs no request of its own. It refuses a late
-//! writer as soon as the lock was released, lost or evicted, even if no later holder was here.
+//! A lock in ZooKeeper is an ephemeral node, whose name is that of no other acquisition. [`writer`] begins a
+//! transaction of yours that is committed only if this node is there. So it needs no mark, and costs no request of its
+//! own. It refuses a late writer as soon as the lock was released, lost or evicted, even if no later holder was here.
 //!
 //! - The data have to be on the servers that the lock is on. Over a client of other servers, the check never passes.
-//! - The client is one of yours, of any session, and reads the locks' nodes: if these belong to a user, it logs in as that.
+//! - The client is one of yours, of any session, and reads the locks' nodes: if these belong to a user, it logs in as
+//!   that.
 //! - A client with a root (`chroot`) of its own can check only what is below that.
-//! - Each reader has a node, and each permit, so those who hold together do not fence each other off. Of several permits, the
-//!   check of the first is the writer's own. The others are its first operations.
-//! - Tasks of one process between which a lock is handed over have the same node. A lease whose turn is over is refused by
-//!   [`writer`] itself. A transaction that was begun before that, and is committed later, is not. Begin it right before it
-//!   is committed, or switch the hand-over off by [`hand_overs(0)`](lock_core::Mutex::hand_overs).
+//! - Each reader has a node, and each permit, so those who hold together do not fence each other off. Of several
+//!   permits, the check of the first is the writer's own. The others are its first operations.
+//! - Tasks of one process between which a lock is handed over have the same node. A lease whose turn is over is refused
+//!   by [`writer`] itself. A transaction that was begun before that, and is committed later, is not. Begin it right
+//!   before it is committed, or switch the hand-over off by [`hand_overs(0)`](lock_core::Mutex::hand_overs).
 //! - A hold that is [kept](lock_core::DistributedLock::keep) has another node, so its former owner is refused.
 
 use lock_core::{Error, ErrorKind, Evidence, Lease, Result};
@@ -38,8 +39,8 @@ const STORE: &str = "zookeeper";
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Lost`] if the lease is over by the clock, [`ErrorKind::Unsupported`] if the lock is not in ZooKeeper, and
-/// [`ErrorKind::Invalid`] if the client's root is not above it.
+/// [`ErrorKind::Lost`] if the lease is over by the clock, [`ErrorKind::Unsupported`] if the lock is not in ZooKeeper,
+/// and [`ErrorKind::Invalid`] if the client's root is not above it.
 ///
 /// # If the commit's reply is lost
 /// Begin the same transaction again: it is done only if the lock is still held.
@@ -53,8 +54,8 @@ fn begin<'a>(client: &'a Client, nodes: &[&Evidence]) -> Result<CheckWriter<'a>>
     for node in nodes {
         let path = below(client.path(), node.place()).ok_or_else(|| {
             let message = format!(
-                "the client sees only what is below {}, and the lock's node is not; use a client with a root above both \
-                 the locks and the data",
+                "the client sees only what is below {}, and the lock's node is not; use a client with a root above \
+                 both the locks and the data",
                 client.path()
             );
             Error::new(ErrorKind::Invalid, message)

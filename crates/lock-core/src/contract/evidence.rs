@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-/// A key or a node of the store that is there as long as a grant stands: renewals leave it as it is, and no other grant has
-/// the same one. A transaction of the application's own in that store can demand it, so that the store itself refuses who
-/// has lost the lock: see the crate `lock-fence`.
+/// A key or a node of the store that is there as long as a grant stands: renewals leave it as it is, and no other grant
+/// has the same one. A transaction of the application's own in that store can demand it, so that the store itself
+/// refuses who has lost the lock: see the crate `lock-fence`.
 ///
-/// A backend makes it where something in the store is the hold; of several permits there may be one each. Tasks between which a grant is handed over in the process
-/// have the same one, and so has a hold that is [kept](crate::DistributedLock::keep), if the store leaves it where it is.
+/// A backend makes it where something in the store is the hold; of several permits there may be one each. Tasks between
+/// which a grant is handed over in the process have the same one, and so has a hold that is
+/// [kept](crate::DistributedLock::keep), if the store leaves it where it is.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Evidence {
     backend: &'static str,
@@ -32,8 +33,8 @@ impl Evidence {
         &self.place
     }
 
-    /// The number of its creation, which nothing has that was at this place before or comes there later. What it counts is
-    /// up to the backend: etcd's are create revisions.
+    /// The number of its creation, which nothing has that was at this place before or comes there later. What it counts
+    /// is up to the backend: etcd's are create revisions.
     pub fn number(&self) -> u64 {
         self.number
     }

@@ -84,9 +84,9 @@ impl Lease {
         self.slots().first().copied()
     }
 
-    /// What in the store stands as long as the hold, where there is such a thing: in etcd and ZooKeeper. Of several permits
-    /// there may be one each, and of a lock in two stores there is that of both. Like the token, it is the same from the
-    /// grant on, and stays readable after the loss.
+    /// What in the store stands as long as the hold, where there is such a thing: in etcd and ZooKeeper. Of several
+    /// permits there may be one each, and of a lock in two stores there is that of both. Like the token, it is the same
+    /// from the grant on, and stays readable after the loss.
     pub fn evidence(&self) -> &[Evidence] {
         self.hold.evidence()
     }

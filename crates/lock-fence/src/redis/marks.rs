@@ -4,8 +4,8 @@ use crate::Access;
 
 /// The keys of the marks of this access: that of its lock, or those of its permits.
 ///
-/// Their values are the highest tokens that were seen, with 20 digits each. With rights by keys (`ACL`), a user needs these,
-/// all of which begin with `oarlock-fence`.
+/// Their values are the highest tokens that were seen, with 20 digits each. With rights by keys (`ACL`), a user needs
+/// these, all of which begin with `oarlock-fence`.
 pub fn mark_keys(access: &Access) -> Vec<String> {
     let name = access.name().as_str();
     // A key with a part in braces hashes by that part, else as a whole.

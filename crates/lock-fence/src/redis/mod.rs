@@ -1,17 +1,17 @@
 //! The check for data in Redis or Valkey: it and the write are one script, so one step of the server.
 //!
-//! The mark of each name is a key of its own. [`set`] and [`hset`] check and write; [`script()`] puts the check before a
-//! script of yours; [`check`] only checks, which a holder does before it reads. All of them take any asynchronous
+//! The mark of each name is a key of its own. [`set`] and [`hset`] check and write; [`script()`] puts the check before
+//! a script of yours; [`check`] only checks, which a holder does before it reads. All of them take any asynchronous
 //! connection of the crate `redis`: a multiplexed one, a connection manager, or that of a cluster.
 //!
-//! - **In a cluster**, the mark and all keys of a call have to be in the same slot. So a key has the lock's name in braces,
-//!   as in `{orders/42}:total`, or is equal to the name. Or the lock's name has the braces of the keys, as `orders/{42}` for
-//!   the keys `order:{42}` and `total:{42}`. A key in another slot is an error that says so.
-//! - **A mark does not expire**: without it, a token of any age would pass. It is a key of some hundred bytes for each name,
-//!   and one for each slot of a semaphore. [`mark_keys`] names them. They may be deleted once no holder with an earlier token
-//!   can be alive. With `maxmemory`, choose a policy that evicts only keys with an expiry.
-//! - **What a fail-over, a restart or `FLUSHALL` loses** of the last writes, it also loses of the marks. A mark is older than
-//!   the data that were written with it, so no data are kept without their mark.
+//! - **In a cluster**, the mark and all keys of a call have to be in the same slot. So a key has the lock's name in
+//!   braces, as in `{orders/42}:total`, or is equal to the name. Or the lock's name has the braces of the keys, as
+//!   `orders/{42}` for the keys `order:{42}` and `total:{42}`. A key in another slot is an error that says so.
+//! - **A mark does not expire**: without it, a token of any age would pass. It is a key of some hundred bytes for each
+//!   name, and one for each slot of a semaphore. [`mark_keys`] names them. They may be deleted once no holder with an
+//!   earlier token can be alive. With `maxmemory`, choose a policy that evicts only keys with an expiry.
+//! - **What a fail-over, a restart or `FLUSHALL` loses** of the last writes, it also loses of the marks. A mark is
+//!   older than the data that were written with it, so no data are kept without their mark.
 //! - Plain commands of other clients are not checked.
 //! - A name stands for one lock of one store. Tokens of different names or stores are no order, so do not mix them.
 
@@ -71,8 +71,8 @@ where
     SET.key(key).arg(value).run(connection, access).await
 }
 
-/// Sets fields of a hash, unless a later holder was here: one as `("total", 1250)`, or several as a slice of pairs or a map.
-/// All earlier holders are refused from now on.
+/// Sets fields of a hash, unless a later holder was here: one as `("total", 1250)`, or several as a slice of pairs or a
+/// map. All earlier holders are refused from now on.
 ///
 /// ```no_run
 /// # async fn example(mut connection: redis::aio::MultiplexedConnection) -> lock_core::Result<()> {

@@ -24,8 +24,8 @@ pub struct Script {
     sha1: String,
 }
 
-/// Puts the check before a script of yours, which is otherwise as for `EVAL`: `KEYS` and `ARGV` are its own, numbered from 1,
-/// and it answers what it likes.
+/// Puts the check before a script of yours, which is otherwise as for `EVAL`: `KEYS` and `ARGV` are its own, numbered
+/// from 1, and it answers what it likes.
 ///
 /// ```no_run
 /// # async fn example(mut connection: redis::aio::MultiplexedConnection) -> lock_core::Result<()> {
@@ -93,11 +93,13 @@ impl Call<'_> {
     /// Runs it, unless a later holder was here. All earlier ones are refused from now on.
     ///
     /// # Errors
-    /// - [`ErrorKind::Stale`]: a later holder was here, and nothing was done. [`Stale::of`](crate::Stale::of) has both tokens.
+    /// - [`ErrorKind::Stale`]: a later holder was here, and nothing was done. [`Stale::of`](crate::Stale::of) has both
+    ///   tokens.
     /// - [`ErrorKind::Invalid`]: in a cluster, a key is in another slot than the mark; the error says how to name it.
-    /// - [`ErrorKind::Refused`], [`ErrorKind::Unavailable`], [`ErrorKind::Unsupported`]: the server did not begin with it.
-    /// - [`ErrorKind::Unknown`]: the script failed in the middle, there was no answer, or none of this type. Again with the
-    ///   same token, it is refused only if a later holder came in between.
+    /// - [`ErrorKind::Refused`], [`ErrorKind::Unavailable`], [`ErrorKind::Unsupported`]: the server did not begin with
+    ///   it.
+    /// - [`ErrorKind::Unknown`]: the script failed in the middle, there was no answer, or none of this type. Again with
+    ///   the same token, it is refused only if a later holder came in between.
     ///
     /// How long an answer is waited for is up to the connection.
     ///
