@@ -1,8 +1,8 @@
 -- Stands before every script, which finds nothing of it in its KEYS and ARGV.
 -- KEYS: those of the script, then the marks.
 -- ARGV: those of the script, then how many marks there are, below zero for a reader, then the token.
--- Answers an error of code OARLOCKSTALE with the mark if that is higher, and of code OARLOCKMARK with the key of what is
--- no mark.
+-- Answers an error of code OARLOCKSTALE with the mark if that is higher, and of code OARLOCKMARK with the key of what
+-- is no mark.
 -- Tokens and marks have 20 digits each, so the order of the texts is that of the numbers: Lua counts exactly up to
 -- 2^53 alone.
 do
