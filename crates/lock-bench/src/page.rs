@@ -208,7 +208,7 @@ mod tests {
             assert!(page.contains(&format!("### {title}\n")), "{page}");
         }
         for part in [
-            "7 of 8 are met",
+            "8 of 9 are met",
             "- Missed: redis: what / bare, 0.500 where ≤ 0.25 is the bar.",
             "| rate / bare | 2.00 | 1.00–3.00 | ≥ 1.5 | met |",
             "| what / bare | 0.50 | 0.50–0.50 | ≤ 0.25 | **missed** |",
