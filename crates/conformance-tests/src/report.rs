@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::ghosts::ghosts;
-use crate::history::{self, Event, What};
+use crate::history::{Event, What};
 use crate::oracle::{self, Tolerance, Violation};
 use crate::ordeal::{Ordeal, freed, ordeals, recoveries};
-use crate::resource::Resource;
 use crate::torture::{GRACE, PEER, TortureOptions};
 use crate::workload::{PERMITS, Workload, of_slot};
 
@@ -59,26 +58,15 @@ pub struct Report {
 impl Report {
     /// Reads and judges what these clients left in the folder.
     pub(crate) fn of(options: &TortureOptions, folder: &Path, clients: &[String]) -> io::Result<Self> {
-        let mut events = Vec::new();
-        for client in clients {
-            match history::read(&Workload::history(folder, client)) {
-                Ok(read) => events.extend(read),
-                // Killed before it had begun.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-        }
+        let events = Workload::events(folder, clients)?;
         let verdict = oracle::check(&events, Tolerance { notice: Some(NOTICE), grace: GRACE });
         let (mut violations, mut counted) = (verdict.violations, 0);
-        for name in options.names().into_iter().chain((0..PERMITS).map(of_slot)) {
-            let path = Workload::resource(folder, &name);
-            if path.exists() {
-                let log = Resource::log(&path)?;
-                let mut wrong = oracle::check_resource(&log);
-                wrong.iter_mut().for_each(|violation| violation.show(&name, &events));
-                violations.extend(wrong);
-                counted += log.last().map_or(0, |last| last.value);
-            }
+        let resources = options.names().into_iter().chain((0..PERMITS).map(of_slot));
+        for (name, log) in Workload::accesses(folder, resources)? {
+            let mut wrong = oracle::check_resource(&log);
+            wrong.iter_mut().for_each(|violation| violation.show(&name, &events));
+            violations.extend(wrong);
+            counted += log.last().map_or(0, |last| last.value);
         }
         let ordeals = ordeals(&events);
         violations.extend(paralysis(&events, &ordeals, options.calm()));

@@ -10,10 +10,10 @@ use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 use tokio::io::{BufReader, Lines, Stdin};
 
-use crate::history::Log;
+use crate::history::{self, Event, Log};
 use crate::peer::{self, Program};
 use crate::recorder::{Recorded, Recorder, waited};
-use crate::resource::Resource;
+use crate::resource::{Access, Resource};
 
 /// What a job is done for is half of this at most, also where the lease is longer: others wait for all of it.
 const LONGEST_JOB: Duration = Duration::from_secs(2);
@@ -58,6 +58,29 @@ impl Workload {
 
     pub(crate) fn resource(folder: &Path, name: &str) -> PathBuf {
         folder.join(format!("{name}.resource"))
+    }
+
+    /// What these clients logged in the folder.
+    pub(crate) fn events(folder: &Path, clients: &[String]) -> io::Result<Vec<Event>> {
+        let mut events = Vec::new();
+        for client in clients {
+            match history::read(&Self::history(folder, client)) {
+                Ok(read) => events.extend(read),
+                // Killed before it had begun.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(events)
+    }
+
+    /// What each of these resources let in, of those that somebody used.
+    pub(crate) fn accesses(
+        folder: &Path,
+        names: impl Iterator<Item = String>,
+    ) -> io::Result<Vec<(String, Vec<Access>)>> {
+        let used = names.map(|name| (Self::resource(folder, &name), name)).filter(|(path, _)| path.exists());
+        used.map(|(path, name)| Ok((name, Resource::log(&path)?))).collect()
     }
 }
 

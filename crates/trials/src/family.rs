@@ -5,7 +5,7 @@ use clap::Args;
 use conformance_tests::family::{self, FamilyOptions};
 use test_servers::Disk;
 
-use crate::torture::{ETCD_LEASE, site};
+use crate::torture::{on_a_runtime, possible, site};
 
 /// Which store, and how often.
 #[derive(Debug, Args)]
@@ -36,12 +36,8 @@ pub(crate) fn run(proof: Proof, options: &Options) -> Result<(), String> {
         return Err("--processes: there has to be one".to_owned());
     }
     (family.seed, family.notes) = (options.seed, test_servers::kept_as("family"));
-    if options.backend == "etcd" {
-        family.lease = family.lease.max(ETCD_LEASE);
-    }
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| error.to_string())?;
-    runtime.block_on(async {
+    family.lease = possible(&options.backend, family.lease);
+    on_a_runtime(async {
         let folder = test_servers::folder(Disk::Memory);
         let site = site(&options.backend, folder.path())?;
         let report = match proof {

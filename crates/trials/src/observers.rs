@@ -8,7 +8,7 @@ use oarlock::{Locks, Observer};
 use test_servers::Disk;
 use tokio::task::JoinSet;
 
-use crate::torture::site;
+use crate::torture::{on_a_runtime, site};
 
 /// Which store, and how many look on.
 #[derive(Debug, Args)]
@@ -24,9 +24,7 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), String> {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| error.to_string())?;
-    runtime.block_on(async {
+    on_a_runtime(async {
         let folder = test_servers::folder(Disk::Memory);
         let site = site(&options.backend, folder.path())?;
         for names in [1, options.observers] {

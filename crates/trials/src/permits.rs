@@ -6,7 +6,7 @@ use clap::Args;
 use conformance_tests::family::{self, PermitsOptions};
 use test_servers::Disk;
 
-use crate::torture::{ETCD_LEASE, site};
+use crate::torture::{on_a_runtime, possible, site};
 
 /// Which store, who wants how many permits, and for how long.
 #[derive(Debug, Args)]
@@ -42,12 +42,8 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     if permits.processes == 0 {
         return Err("--processes: there has to be one".to_owned());
     }
-    if options.backend == "etcd" {
-        permits.lease = permits.lease.max(ETCD_LEASE);
-    }
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| error.to_string())?;
-    runtime.block_on(async {
+    permits.lease = possible(&options.backend, permits.lease);
+    on_a_runtime(async {
         let folder = test_servers::folder(Disk::Memory);
         let site = site(&options.backend, folder.path())?;
         let locks = oarlock::connect(&site.url()).await.map_err(|error| error.to_string())?;

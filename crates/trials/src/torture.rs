@@ -17,7 +17,7 @@ use crate::guarantees;
 use crate::record::Record;
 
 /// The shortest lease that etcd gives.
-pub(crate) const ETCD_LEASE: Duration = Duration::from_secs(2);
+const ETCD_LEASE: Duration = Duration::from_secs(2);
 
 /// For how many leases holders are killed alone: long enough for a good many.
 const CRASHES: u32 = 60;
@@ -140,6 +140,17 @@ pub(crate) fn site(backend: &str, folder: &Path) -> Result<Site, String> {
     })
 }
 
+/// Does this on a runtime of its own.
+pub(crate) fn on_a_runtime<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    runtime.map_err(|error| error.to_string())?.block_on(work)
+}
+
+/// This lease, or as short a one as the backend gives.
+pub(crate) fn possible(backend: &str, lease: Duration) -> Duration {
+    if backend == "etcd" { lease.max(ETCD_LEASE) } else { lease }
+}
+
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let backend = options.backend.as_str();
     if options.record && backend.contains(':') {
@@ -152,18 +163,14 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     torture.workers = options.workers;
     torture.histories = test_servers::kept_as("torture");
     torture.lease = Duration::from_millis(options.lease_ms);
-    if backend == "etcd" {
-        torture.lease = torture.lease.max(ETCD_LEASE);
-    }
+    torture.lease = possible(backend, torture.lease);
     if !options.faults.is_empty() {
         torture.blows = options.faults.clone();
     }
     if torture.duration <= torture.calm() {
         return Err(format!("--minutes: nobody is struck in the last {:?}, so it has to be longer", torture.calm()));
     }
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| error.to_string())?;
-    runtime.block_on(async {
+    on_a_runtime(async {
         let report = suffer(backend, &torture).await?;
         let mut broken = !report.violations.is_empty();
         if options.record {

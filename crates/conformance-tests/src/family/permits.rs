@@ -21,11 +21,10 @@ use super::FamilyReport;
 use super::crew::{Duty, Task, in_folder};
 use crate::acquisition::{Acquisition, Pauses, acquisitions};
 use crate::ghosts::{self, ghosts};
-use crate::history::{self, Event, Log, What, monotonic};
+use crate::history::{Event, Log, What, monotonic};
 use crate::oracle::{self, Tolerance, Violation};
 use crate::plan::Blow;
 use crate::recorder::{Recorder, waited};
-use crate::resource::Resource;
 use crate::torture::{GRACE, Site};
 use crate::victim::Seat;
 use crate::worker::Role;
@@ -154,24 +153,12 @@ fn seat(options: &PermitsOptions, url: &str, number: usize, folder: &Path) -> io
 }
 
 fn report(options: &PermitsOptions, folder: &Path, clients: &[String], over: u64) -> io::Result<FamilyReport> {
-    let mut events = Vec::new();
-    for client in clients {
-        match history::read(&Workload::history(folder, client)) {
-            Ok(read) => events.extend(read),
-            // Killed before it had begun.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-    }
+    let events = Workload::events(folder, clients)?;
     let (mut report, mut violations) = judge(&events, options, over);
     let mut writes = 0;
-    for name in (0..options.permits).map(of_slot) {
-        let path = Workload::resource(folder, &name);
-        if path.exists() {
-            let log = Resource::log(&path)?;
-            violations.extend(oracle::check_resource(&log));
-            writes += log.last().map_or(0, |last| last.value);
-        }
+    for (_, log) in Workload::accesses(folder, (0..options.permits).map(of_slot))? {
+        violations.extend(oracle::check_resource(&log));
+        writes += log.last().map_or(0, |last| last.value);
     }
     report.counts.push(("writes that the slots' resources let in", writes as usize));
     report.violations = violations.iter().map(ToString::to_string).collect();
