@@ -95,26 +95,22 @@ impl ZookeeperLock {
 
 /// The grant that this claim has already, if its node is still the first in line.
 async fn confirmed(session: &Session, claim: &Claim) -> Result<Option<Grant>> {
-    let Some((hold, node, more)) =
-        session.claimed(&claim.owner).and_then(|claimed| Some((claimed.hold?, claimed.node?, claimed.more)))
-    else {
-        return Ok(None);
-    };
+    let Some(claimed) = session.claimed(&claim.owner) else { return Ok(None) };
+    let (Some(hold), Some(node)) = (claimed.hold, &claimed.node) else { return Ok(None) };
     if session.life() > Life::Alive || session.now() >= hold.ends {
         return Ok(None);
     }
     let Some((folder, own)) = node.rsplit_once('/') else { return Ok(None) };
     let children = session.list_now(folder).await.map_err(of_request)?.unwrap_or_default();
-    if claim.mode.permits().is_some() {
-        let names: Vec<_> = [&node].into_iter().chain(&more).map(|node| name_of(node)).collect();
-        let all = names.iter().all(|name| children.iter().any(|child| child == name));
-        let grant = || Grant::new(hold.token, hold.ends).with_slots(slots(names));
-        let nodes = [&node].into_iter().chain(&more);
-        return Ok(all.then(|| grant().with_evidence(session.settings.evidence(nodes, hold.token))));
-    }
-    let first = ahead(&children, own).is_some_and(|ahead| ahead.count == 0);
-    let grant = || Grant::new(hold.token, hold.ends);
-    Ok(first.then(|| grant().with_evidence(session.settings.evidence([&node], hold.token))))
+    let names = || claimed.nodes().map(|node| name_of(node));
+    let stands = match claim.mode.permits() {
+        Some(_) => names().all(|name| children.iter().any(|child| child == name)),
+        None => ahead(&children, own).is_some_and(|ahead| ahead.count == 0),
+    };
+    Ok(stands.then(|| {
+        let evidence = session.settings.evidence(claimed.nodes(), hold.token);
+        Grant::new(hold.token, hold.ends).with_slots(slots(names())).with_evidence(evidence)
+    }))
 }
 
 /// A session in which a claim of this lease can enter a line.

@@ -99,59 +99,53 @@ async fn delete(session: &Session, owner: &OwnerId, claimed: &Claimed, sent: &mu
         if session.is_over() {
             return Err(error::of_request(ZkError::SessionExpired));
         }
-        if claimed.mode.permits().is_some() {
-            let nodes: Vec<_> = match (&claimed.node, claimed.hold) {
-                (Some(_), Some(_)) => claimed.nodes().cloned().collect(),
-                (Some(waiting), None) if !claimed.taking => vec![waiting.clone()],
-                // Whether it took its permits is not known.
-                _ => permits::find(session, owner, &claimed.lock).await.map_err(error::of_request)?,
-            };
-            if nodes.is_empty() {
-                return Ok(Deleted::NotThere);
-            }
-            let (at, repeated) = (session.now(), std::mem::replace(sent, true));
-            return match give_back(session, &client, &nodes).await {
-                Ok(all) => {
-                    session.proved(at);
-                    Ok(match claimed.hold.is_some() {
-                        true if all => Deleted::Now,
-                        true if repeated => Deleted::Somehow,
-                        _ => Deleted::NotThere,
-                    })
-                }
-                Err(ZkError::ConnectionLoss | ZkError::Custom(_)) => {
-                    session.doubt();
-                    continue;
-                }
-                Err(error) => Err(error::of_request(error)),
-            };
-        }
-        let found = match &claimed.node {
-            Some(node) => Some((node.clone(), claimed.hold.is_some())),
-            None => {
-                let found = find(session, owner, &claimed.lock).await.map_err(error::of_request)?;
-                found.map(|(node, children)| {
-                    let first = ahead(&children, name_of(&node)).is_some_and(|ahead| ahead.count == 0);
-                    (node, first)
-                })
-            }
-        };
-        let Some((node, held)) = found else { return Ok(Deleted::NotThere) };
+        let (nodes, held) = nodes_of(session, owner, claimed).await?;
+        let Some(node) = nodes.first() else { return Ok(Deleted::NotThere) };
         let (at, repeated) = (session.now(), std::mem::replace(sent, true));
         let deleted = match claimed.hold {
-            Some(hold) if hold.waited => pass_on(session, &client, &node).await,
-            _ => client.delete(&node, None).await,
+            _ if claimed.mode.permits().is_some() => give_back(session, &client, &nodes).await,
+            Some(hold) if hold.waited => was_there(pass_on(session, &client, node).await),
+            _ => was_there(client.delete(node, None).await),
         };
         match deleted {
-            Ok(()) => {
+            Ok(was_there) => {
                 session.proved(at);
-                return Ok(if held { Deleted::Now } else { Deleted::NotThere });
+                return Ok(match held {
+                    true if was_there => Deleted::Now,
+                    true if repeated => Deleted::Somehow,
+                    _ => Deleted::NotThere,
+                });
             }
-            Err(ZkError::NoNode) if repeated && held => return Ok(Deleted::Somehow),
-            Err(ZkError::NoNode) => return Ok(Deleted::NotThere),
             Err(ZkError::ConnectionLoss | ZkError::Custom(_)) => session.doubt(),
             Err(error) => return Err(error::of_request(error)),
         }
+    }
+}
+
+/// The nodes of a claim, as far as they are known or found, and whether it holds by them.
+async fn nodes_of(session: &Session, owner: &OwnerId, claimed: &Claimed) -> Result<(Vec<String>, bool)> {
+    let known = claimed.nodes().cloned().collect();
+    let nodes = match (&claimed.node, claimed.mode.permits()) {
+        // Whether it took its permits is not known.
+        (Some(_), Some(_)) if claimed.hold.is_some() || !claimed.taking => known,
+        (_, Some(_)) => permits::find(session, owner, &claimed.lock).await.map_err(error::of_request)?,
+        (Some(_), None) => known,
+        (None, None) => {
+            let found = find(session, owner, &claimed.lock).await.map_err(error::of_request)?;
+            return Ok(found.map_or((Vec::new(), false), |(node, children)| {
+                let first = ahead(&children, name_of(&node)).is_some_and(|ahead| ahead.count == 0);
+                (vec![node], first)
+            }));
+        }
+    };
+    Ok((nodes, claimed.hold.is_some()))
+}
+
+/// No, if it was gone already.
+fn was_there(deleted: Result<(), ZkError>) -> Result<bool, ZkError> {
+    match deleted {
+        Err(ZkError::NoNode) => Ok(false),
+        deleted => deleted.map(|()| true),
     }
 }
 
@@ -168,10 +162,7 @@ async fn give_back(session: &Session, client: &Client, nodes: &[String]) -> Resu
 /// Deletes those that are there, one after the other.
 async fn delete_all(session: &Session, nodes: &[String]) -> Result<(), ZkError> {
     for path in nodes {
-        match session.ask(|client| async move { client.delete(path, None).await }).await {
-            Ok(()) | Err(ZkError::NoNode) => {}
-            Err(error) => return Err(error),
-        }
+        was_there(session.ask(|client| async move { client.delete(path, None).await }).await)?;
     }
     Ok(())
 }

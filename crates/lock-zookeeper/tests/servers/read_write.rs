@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{ErrorKind, LockGuard, Locks, Mode};
+use lock_core::{ErrorKind, LockGuard, Locks, Mode, RwLock};
 use lock_zookeeper::ZookeeperOptions;
 use test_servers::{ZookeeperServers, curator_mutex, kazoo_locks};
 use tokio::process::Command;
@@ -44,6 +44,30 @@ async fn in_line(locks: &Locks, holders: usize, waiters: usize) {
     .await;
 }
 
+/// Our writer goes, whom the other of theirs waits for to read; then the one writes. Answers our reader behind that one.
+async fn turns_of_both(
+    locks: &Locks,
+    lock: &RwLock,
+    writer: LockGuard,
+    [one, other]: [&mut Peer; 2],
+) -> JoinHandle<LockGuard> {
+    in_line(locks, 1, 1).await;
+    writer.unlock().await.unwrap();
+    assert_eq!(other.answer().await, "locked");
+    let reader = lock.try_read().await.unwrap().expect("both read");
+    // Theirs waits for ours, and ours, which comes later, for theirs.
+    one.tell("write /oarlock/job").await;
+    in_line(locks, 2, 1).await;
+    let late = waits(locks, Mode::Shared);
+    in_line(locks, 2, 2).await;
+    assert_eq!(other.ask("unlock").await, "unlocked");
+    in_line(locks, 1, 2).await;
+    reader.unlock().await.unwrap();
+    assert_eq!(one.answer().await, "locked");
+    assert!(!late.is_finished() && lock.try_read().await.unwrap().is_none());
+    late
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn curators_readers_and_writers_and_ours_stand_in_one_line() {
     let servers = ZookeeperServers::start();
@@ -66,20 +90,7 @@ async fn curators_readers_and_writers_and_ours_stand_in_one_line() {
     assert!(!writer.is_finished());
     assert_eq!(one.ask("unlock").await, "unlocked");
     let writer = soon("the writer's turn", writer).await.unwrap();
-    in_line(&locks, 1, 1).await;
-    writer.unlock().await.unwrap();
-    assert_eq!(other.answer().await, "locked");
-    let reader = lock.try_read().await.unwrap().expect("both read");
-    // Theirs waits for ours, and ours, which comes later, for theirs.
-    one.tell("write /oarlock/job").await;
-    in_line(&locks, 2, 1).await;
-    let late = waits(&locks, Mode::Shared);
-    in_line(&locks, 2, 2).await;
-    assert_eq!(other.ask("unlock").await, "unlocked");
-    in_line(&locks, 1, 2).await;
-    reader.unlock().await.unwrap();
-    assert_eq!(one.answer().await, "locked");
-    assert!(!late.is_finished() && lock.try_read().await.unwrap().is_none());
+    let late = turns_of_both(&locks, &lock, writer, [&mut one, &mut other]).await;
     // Who would not be noticed by them does not take part.
     for error in [
         plain.rw_lock("job").unwrap().try_read().await.unwrap_err(),
@@ -157,20 +168,7 @@ async fn kazoos_readers_and_writers_and_ours_stand_in_one_line() {
         assert!(!writer.is_finished());
         assert_eq!(one.ask("unlock").await, "unlocked");
         let writer = soon("the writer's turn", writer).await.unwrap();
-        in_line(&locks, 1, 1).await;
-        writer.unlock().await.unwrap();
-        assert_eq!(other.answer().await, "locked");
-        let reader = lock.try_read().await.unwrap().expect("both read");
-        // Theirs waits for ours, and ours, which comes later, for theirs.
-        one.tell("write /oarlock/job").await;
-        in_line(&locks, 2, 1).await;
-        let late = waits(&locks, Mode::Shared);
-        in_line(&locks, 2, 2).await;
-        assert_eq!(other.ask("unlock").await, "unlocked");
-        in_line(&locks, 1, 2).await;
-        reader.unlock().await.unwrap();
-        assert_eq!(one.answer().await, "locked");
-        assert!(!late.is_finished() && lock.try_read().await.unwrap().is_none());
+        let late = turns_of_both(&locks, &lock, writer, [&mut one, &mut other]).await;
         assert!(locks.mutex("job").try_lock().await.unwrap().is_none());
         assert_eq!(one.ask("unlock").await, "unlocked");
         soon("the reader's turn", late).await.unwrap().unlock().await.unwrap();
