@@ -3,6 +3,7 @@
 mod acquire;
 mod arguments;
 mod bell;
+mod changes;
 mod decide;
 mod doctor;
 mod error;
