@@ -75,7 +75,8 @@ impl Both {
         self.to.raise_tokens(&claim.name, above).await.map_err(of(&self.to, "raise_tokens"))
     }
 
-    fn grant(&self, first: Grant, until: Instant, second: Grant) -> Grant {
+    /// Of both grants, the first of which was renewed until then.
+    fn grant(&self, until: Instant, first: Grant, second: Grant) -> Grant {
         let token = self.tokens.choose(first.token, second.token);
         Grant::new(token, until.min(second.valid_until)).with_evidence(first.evidence).with_evidence(second.evidence)
     }
@@ -153,10 +154,7 @@ impl DistributedLock for Both {
             self.to.try_lock(claim).await.map_err(of(&self.to, "try_lock"))
         };
         match second.await {
-            Ok(Some(second)) => {
-                let until = first.valid_until;
-                Ok(Some(self.grant(first, until, second)))
-            }
+            Ok(Some(second)) => Ok(Some(self.grant(first.valid_until, first, second))),
             Ok(None) => self.give_back(claim).await.map(|()| None),
             Err(error) => Err(self.give_up(claim, error).await),
         }
@@ -176,7 +174,7 @@ impl DistributedLock for Both {
         };
         let until = until.into_inner().unwrap_or_else(PoisonError::into_inner);
         match second {
-            Ok(second) => Ok(self.grant(first, until, second)),
+            Ok(second) => Ok(self.grant(until, first, second)),
             Err(error) => Err(self.give_up(claim, error).await),
         }
     }

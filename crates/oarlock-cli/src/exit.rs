@@ -1,6 +1,8 @@
 //! The exit codes, all in one place, and the failure that carries one.
 
 use std::error::Error as _;
+use std::ffi::OsStr;
+use std::io;
 
 use nix::sys::signal::Signal;
 use oarlock::{Error, ErrorKind};
@@ -52,6 +54,12 @@ impl Failure {
 
     pub(crate) fn silent(code: u8) -> Self {
         Self { code, message: None }
+    }
+
+    /// The system does not start this program.
+    pub(crate) fn cannot_run(program: &OsStr, error: &io::Error) -> Self {
+        let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
+        Self::new(code, format!("cannot run {}: {error}", program.display()))
     }
 
     /// A signal asked for the end.

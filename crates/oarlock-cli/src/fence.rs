@@ -15,7 +15,7 @@ use oarlock::fence::file::{self, Held};
 use oarlock::{Error, ErrorKind};
 
 use crate::args::{CheckArgs, FenceCommand};
-use crate::exit::{Failure, NOT_EXECUTABLE, NOT_FOUND, OS_ERROR, USAGE, told};
+use crate::exit::{Failure, OS_ERROR, USAGE, told};
 
 pub(crate) fn fence(command: &FenceCommand) -> Result<u8, Failure> {
     let FenceCommand::Check(args) = command;
@@ -32,9 +32,7 @@ fn become_command(held: &Held, program: &OsStr, arguments: &[impl AsRef<OsStr>])
     for file in held.files() {
         fcntl(file, FcntlArg::F_SETFD(FdFlag::empty()))?;
     }
-    let error = Command::new(program).args(arguments).exec();
-    let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
-    Ok(Failure::new(code, format!("cannot run {}: {error}", program.display())))
+    Ok(Failure::cannot_run(program, &Command::new(program).args(arguments).exec()))
 }
 
 /// What the system refuses has a code of its own here: there is no store.

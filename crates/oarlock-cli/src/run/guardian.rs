@@ -4,7 +4,6 @@
 //! included: by that `oarlock` knows the one from the other.
 
 use std::ffi::OsString;
-use std::io;
 use std::process::Command;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use super::leash::{Held, Word};
 use super::reap::{Change, Groups, change, tell_stopped};
 use super::signals::{self, Signals};
 use crate::args::GuardArgs;
-use crate::exit::{Failure, LOST, NOT_EXECUTABLE, NOT_FOUND};
+use crate::exit::{Failure, LOST};
 use crate::output::say;
 
 pub(crate) async fn guard(args: &GuardArgs) -> Result<u8, Failure> {
@@ -90,10 +89,7 @@ fn start(command: &[OsString]) -> Result<Pid, Failure> {
     let (program, args) = command.split_first().expect("clap requires a command");
     match Command::new(program).args(args).spawn() {
         Ok(child) => Ok(Pid::from_raw(child.id() as i32)),
-        Err(error) => {
-            let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
-            Err(Failure::new(code, format!("cannot run {}: {error}", program.to_string_lossy())))
-        }
+        Err(error) => Err(Failure::cannot_run(program, &error)),
     }
 }
 
