@@ -111,9 +111,20 @@ impl Access {
     /// [`Stale`], which names the lock and both tokens.
     pub fn check(&self, mark: u64) -> std::result::Result<u64, Stale> {
         if self.token < mark {
-            return Err(Stale { resource: self.name.as_str().to_owned(), presented: self.token, newest: mark });
+            return Err(self.late(mark));
         }
         Ok(if self.shared { mark } else { self.token })
+    }
+
+    /// The same of a mark that may not be there yet. A reader leaves none: then there is none afterwards either.
+    pub(crate) fn mark_after(&self, found: Option<u64>) -> std::result::Result<Option<u64>, Stale> {
+        let mark = self.check(found.unwrap_or_default())?;
+        Ok((found.is_some() || !self.shared).then_some(mark))
+    }
+
+    /// Why it is refused where this token was seen.
+    pub(crate) fn late(&self, newest: u64) -> Stale {
+        Stale { resource: self.name.as_str().to_owned(), presented: self.token, newest }
     }
 }
 

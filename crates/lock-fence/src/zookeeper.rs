@@ -24,16 +24,25 @@ const STORE: &str = "zookeeper";
 
 /// Begins a transaction of this client that is committed exactly if this lease's node stands in ZooKeeper.
 ///
-/// ```no_run
-/// # use zookeeper_client::{CheckWriteError, Client};
-/// # async fn example(client: &Client, lease: &lock_core::Lease) -> Result<(), Box<dyn std::error::Error>> {
+/// ```
+/// # use zookeeper_client::{Acls, CheckWriteError, Client, CreateMode};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use lock_fence as fence;
-/// let mut writer = fence::zookeeper::writer(client, lease)?;
+/// # let servers = test_servers::ZookeeperServers::start();
+/// # let lock = lock_zookeeper::ZookeeperLock::connect(&servers.url(), "oarlock").await?;
+/// # let lease = lock_core::Locks::new(std::sync::Arc::new(lock)).mutex("orders/42").lock().await?;
+/// # let client = Client::connect(&servers.addresses()[0].to_string()).await?;
+/// # let mode = CreateMode::Persistent.with_acls(Acls::anyone_all());
+/// # client.create("/orders", b"", &mode).await?;
+/// # client.create("/orders/42", b"", &mode).await?;
+/// let mut writer = fence::zookeeper::writer(&client, &lease)?;
 /// writer.add_set_data("/orders/42", b"paid", None)?;
 /// match writer.commit().await {
 ///     Err(CheckWriteError::CheckFailed { .. }) => return Err("the lock was lost, and nothing was written".into()),
 ///     committed => committed?,
 /// };
+/// # assert_eq!(client.get_data("/orders/42").await?.0, b"paid");
 /// # Ok(())
 /// # }
 /// ```

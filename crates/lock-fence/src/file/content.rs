@@ -19,16 +19,15 @@ pub(super) struct Content {
 impl Content {
     /// Refuses a late access, and otherwise raises its marks. Is one of them higher than before?
     pub(super) fn check(&mut self, access: &Access) -> Result<bool, Stale> {
-        let before = self.marks.clone();
+        let mut is_raised = false;
         for name in access.marks() {
             let found = self.marks.get(&name).copied();
-            let mark = access.check(found.unwrap_or_default())?;
-            // A reader leaves no mark.
-            if found.is_some() || !access.is_shared() {
+            if let Some(mark) = access.mark_after(found)? {
+                is_raised |= found != Some(mark);
                 self.marks.insert(name, mark);
             }
         }
-        Ok(self.marks != before)
+        Ok(is_raised)
     }
 
     /// A head, a line for each mark (the token, the slot or a dash, and the name), an empty line, and the data.

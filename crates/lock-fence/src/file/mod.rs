@@ -56,7 +56,7 @@ use places::Places;
 /// The data of this file, without a check. A file that is not there, or has only been checked, has none.
 ///
 /// Before the data are the line `oarlock-fence 1`, a line for each mark, and an empty line. A mark's line has the token,
-/// the name, and between them `slot=` with a number where it is one of a permit.
+/// the number of the permit or a dash, and the name.
 ///
 /// # Errors
 /// As [above](self#errors).

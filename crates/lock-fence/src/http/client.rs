@@ -8,7 +8,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::header::{FENCING_TOKEN, NEWEST_TOKEN, number, value};
-use crate::{Access, Stale};
+use crate::Access;
 
 /// Sets the header `Fencing-Token` of every request, in the place of one that is there.
 ///
@@ -63,10 +63,7 @@ impl<S: Service<Request<B>>, B> Service<Request<B>> for TokenService<S> {
 pub fn check_response(access: impl Into<Access>, status: StatusCode, headers: &HeaderMap) -> Result<()> {
     let newest = headers.get(NEWEST_TOKEN).and_then(|newest| number(newest.to_str().ok()?));
     match newest {
-        Some(newest) if status == StatusCode::CONFLICT => {
-            let access = access.into();
-            Err(Stale { resource: access.name().as_str().to_owned(), presented: access.token(), newest }.into())
-        }
+        Some(newest) if status == StatusCode::CONFLICT => Err(access.into().late(newest).into()),
         _ => Ok(()),
     }
 }
@@ -74,6 +71,7 @@ pub fn check_response(access: impl Into<Access>, status: StatusCode, headers: &H
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Stale;
 
     #[test]
     fn only_a_refusal_of_ours_is_an_error() {

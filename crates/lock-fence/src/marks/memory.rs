@@ -45,14 +45,10 @@ impl MemoryMarks {
         // Whoever panicked has left each mark as it was, or raised.
         let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
         let names = access.marks();
-        let checked = |name| marks.get(name).map_or(Ok(None), |mark| access.check(mark).map(Some));
-        let checked: Vec<_> = names.iter().map(|name| checked(name)).collect::<Result<_, _>>()?;
+        let checked: Vec<_> = names.iter().map(|name| access.mark_after(marks.get(name))).collect::<Result<_, _>>()?;
         for (name, mark) in names.into_iter().zip(checked) {
-            match mark {
-                Some(mark) => marks.put(name, mark, self.most),
-                // A reader leaves no mark.
-                None if access.is_shared() => {}
-                None => marks.put(name, access.token(), self.most),
+            if let Some(mark) = mark {
+                marks.put(name, mark, self.most);
             }
         }
         Ok(())

@@ -4,14 +4,14 @@ use lock_core::{Error, ErrorKind};
 use redis::RedisError;
 
 use super::marks::remedy;
-use crate::{Access, Stale};
+use crate::Access;
 
 pub(super) fn explained(error: RedisError, access: &Access) -> Error {
     use ErrorKind::{Invalid, Refused, Unavailable, Unknown, Unsupported};
     let detail = error.detail().unwrap_or_default();
     let (kind, message) = match error.code() {
         Some("OARLOCKSTALE") => match detail.trim().parse() {
-            Ok(mark) if mark > access.token() => return refused(access, mark),
+            Ok(mark) if mark > access.token() => return access.late(mark).into(),
             _ => (Unknown, "the server's answer makes no sense"),
         },
         Some("OARLOCKMARK") => {
@@ -36,8 +36,4 @@ pub(super) fn explained(error: RedisError, access: &Access) -> Error {
         None => (Unknown, "no answer: it may be done; do it again, with the same token"),
     };
     Error::new(kind, message).with_source(error)
-}
-
-fn refused(access: &Access, newest: u64) -> Error {
-    Stale { resource: access.name().as_str().to_owned(), presented: access.token(), newest }.into()
 }

@@ -41,9 +41,13 @@ end";
 
 /// Sets a key, unless a later holder was here. All earlier ones are refused from now on.
 ///
-/// ```no_run
-/// # async fn example(mut connection: redis::aio::MultiplexedConnection) -> lock_core::Result<()> {
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lock_core::Result<()> {
 /// # use lock_fence as fence;
+/// # let server = test_servers::RedisServer::start();
+/// # let client = redis::Client::open(server.url()).unwrap();
+/// # let mut connection = client.get_multiplexed_async_connection().await.unwrap();
 /// # let lease = ("orders/42", 7);
 /// fence::redis::set(&mut connection, lease, "{orders/42}:total", 1250).await?;
 /// # Ok(())
@@ -74,9 +78,13 @@ where
 /// Sets fields of a hash, unless a later holder was here: one as `("total", 1250)`, or several as a slice of pairs or a
 /// map. All earlier holders are refused from now on.
 ///
-/// ```no_run
-/// # async fn example(mut connection: redis::aio::MultiplexedConnection) -> lock_core::Result<()> {
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lock_core::Result<()> {
 /// # use lock_fence as fence;
+/// # let server = test_servers::RedisServer::start();
+/// # let client = redis::Client::open(server.url()).unwrap();
+/// # let mut connection = client.get_multiplexed_async_connection().await.unwrap();
 /// # let lease = ("orders/42", 7);
 /// fence::redis::hset(&mut connection, lease, "{orders/42}", &[("total", 1250), ("items", 3)]).await?;
 /// # Ok(())

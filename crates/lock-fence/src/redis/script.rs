@@ -27,12 +27,17 @@ pub struct Script {
 /// Puts the check before a script of yours, which is otherwise as for `EVAL`: `KEYS` and `ARGV` are its own, numbered
 /// from 1, and it answers what it likes.
 ///
-/// ```no_run
-/// # async fn example(mut connection: redis::aio::MultiplexedConnection) -> lock_core::Result<()> {
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> lock_core::Result<()> {
 /// # use lock_fence as fence;
+/// # let server = test_servers::RedisServer::start();
+/// # let client = redis::Client::open(server.url()).unwrap();
+/// # let mut connection = client.get_multiplexed_async_connection().await.unwrap();
 /// # let lease = ("orders/42", 7);
 /// let withdraw = fence::redis::script("return redis.call('DECRBY', KEYS[1], ARGV[1])");
 /// let left: i64 = withdraw.key("{orders/42}:left").arg(3).run(&mut connection, lease).await?;
+/// # assert_eq!(left, -3);
 /// # Ok(())
 /// # }
 /// ```
