@@ -136,9 +136,11 @@ impl LockGuard {
     /// # If the reply is lost
     /// That is an error too, and the background repeats the release, which can touch no later holder.
     pub async fn unlock(mut self) -> Result<()> {
+        // Asked first: whoever has it too may release it as soon as this one has left.
+        let is_held = self.is_held();
         let before = match self.leave() {
             Leave::HandedOver => return Ok(()),
-            Leave::Kept if self.is_held() => return Ok(()),
+            Leave::Kept if is_held => return Ok(()),
             Leave::Kept => return Err(self.lost(self.lease.loss())),
             Leave::Release(before) => before,
         };

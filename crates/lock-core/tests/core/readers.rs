@@ -1,12 +1,13 @@
 //! Readers of one process share a grant: how long, past whom, and who gives it back. By a clock that the test moves.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::FutureExt;
 use lock_core::memory::MemoryLock;
 use lock_core::testing::{Effect, Faulty, Verb};
-use lock_core::{ErrorKind, LeaseState, LockGuard, Locks, ManualClock, Notice, RwLock};
+use lock_core::{Clock, ErrorKind, Instant, LeaseState, LockGuard, Locks, ManualClock, Notice, RwLock};
 use tokio::task::JoinHandle;
 
 use crate::common::{LEASE, advance, granted, settle, setup, waiter};
@@ -305,4 +306,41 @@ async fn a_shutdown_ends_all_and_releases_once() {
     assert_eq!(world.released(), 1);
     assert!(world.other().try_write().await.unwrap().is_some());
     assert_eq!(world.rw_lock().read().await.unwrap_err().kind(), ErrorKind::Closed);
+}
+
+/// A clock at which something is done when it is asked next.
+#[derive(Debug, Default)]
+struct Asked {
+    clock: ManualClock,
+    then: Mutex<Option<LockGuard>>,
+}
+
+#[async_trait]
+impl Clock for Asked {
+    fn now(&self) -> Instant {
+        let guard = self.then.lock().unwrap().take();
+        if let Some(guard) = guard {
+            guard.unlock().now_or_never().expect("the store answers at once").unwrap();
+        }
+        self.clock.now()
+    }
+
+    async fn sleep_until(&self, at: Instant) {
+        self.clock.sleep_until(at).await;
+    }
+}
+
+/// Two who share a hold release it at the same moment: each of them had it until then.
+#[tokio::test]
+async fn the_last_to_go_takes_nothing_from_the_one_before() {
+    let clock = Arc::new(Asked::default());
+    let store = MemoryLock::with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
+    let locks = Locks::builder(Arc::new(store.clone())).lease(LEASE).build().unwrap();
+    let rw_lock = locks.rw_lock("a").unwrap();
+    let [one, other] = [rw_lock.read().await.unwrap(), rw_lock.read().await.unwrap()];
+    assert_eq!(one.owner(), other.owner());
+    *clock.then.lock().unwrap() = Some(other);
+    one.unlock().await.unwrap();
+    assert!(clock.then.lock().unwrap().is_none(), "the other went while the one did");
+    assert!(locks.inspect("a").await.unwrap().holders.is_empty());
 }
