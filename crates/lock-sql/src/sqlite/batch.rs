@@ -5,11 +5,10 @@
 
 use std::sync::atomic::Ordering;
 
-use lock_core::Clock;
+use lock_core::{Clock, HostClock};
 use rusqlite::Connection;
 
 use super::error::Code;
-use super::host_clock::HostClock;
 use super::queue::Job;
 use super::row::{Columns, Row};
 use super::statements::{BEGIN, COMMIT, ROLLBACK};
