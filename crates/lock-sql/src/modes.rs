@@ -1,6 +1,9 @@
 //! How modes stand in the tables, the same in all databases: of who waits, '' alone, 's' beside others, 'p2/5' with two of five
-//! permits; and of a lock that several hold, `shared#` or `permits#5` in the place of its owner.
+//! permits; and of a lock that several hold, `shared#` or `permits#5` in the place of its owner, or `shared#` and the owner of
+//! the only reader.
 
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+use lock_core::OwnerId;
 use lock_core::{Claim, Holder, Mode};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 use lock_core::{Result, Slots};
@@ -27,10 +30,25 @@ pub(crate) fn mode(text: &str) -> Mode {
     }
 }
 
+/// How the owner of a lock begins that readers hold.
+const READERS: &str = "shared#";
+
+/// Under which name a reader has the lock that found it free.
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(crate) fn only_reader(owner: &OwnerId) -> String {
+    format!("{READERS}{}", owner.as_str())
+}
+
+/// Who has the lock under such a name.
+#[cfg(feature = "mysql")]
+pub(crate) fn as_only_reader(owner: &str) -> Option<&str> {
+    owner.strip_prefix(READERS).filter(|reader| !reader.is_empty())
+}
+
 /// How several hold a lock, if that is what its owner says.
 pub(crate) fn mark(owner: &str) -> Option<Mode> {
     let of = owner.strip_prefix("permits#").and_then(|of| of.parse().ok());
-    of.map(|of| Mode::Permits { take: 1, of }).or((owner == "shared#").then_some(Mode::Shared))
+    of.map(|of| Mode::Permits { take: 1, of }).or(owner.starts_with(READERS).then_some(Mode::Shared))
 }
 
 /// Do several hold it, perhaps?
@@ -65,5 +83,6 @@ mod tests {
         }
         let permits = mark("permits#7").and_then(Mode::permits);
         assert_eq!((permits, mark("shared#"), mark("a@b:1#2")), (Some(7), Some(Mode::Shared), None));
+        assert_eq!(mark("shared#a@b:1#2"), Some(Mode::Shared), "the only reader");
     }
 }

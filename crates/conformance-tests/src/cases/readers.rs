@@ -1,6 +1,6 @@
 //! Readers, who share a lock, and writers, who do not.
 
-use lock_core::{LockGuard, Locks, Mode, Unlocked};
+use lock_core::{ListQuery, LockGuard, Locks, Mode, Unlocked};
 use tokio::task::JoinSet;
 
 use super::permits::{granted, released, status, waiting, wants};
@@ -225,4 +225,36 @@ pub(crate) async fn readers_give_up(ctx: Ctx) {
     }
     released(&*others, &writes).await;
     assert!(ours.try_lock(&wants("x", LONG, Mode::Exclusive)).await.unwrap().is_some());
+}
+
+/// 226. A reader alone is seen as one, is evicted as one, and keeps what it has when others join it.
+pub(crate) async fn an_only_reader(ctx: Ctx) {
+    let (ours, others) = (ctx.backend().await, ctx.backend().await);
+    let [first, second, third] = [(); 3].map(|()| wants("x", LONG, Mode::Shared));
+    let grant = granted(&*ours, &first).await;
+    assert_eq!(granted(&*ours, &first).await.token, grant.token, "asked again");
+    let seen_as_reader = async |count| {
+        let page = others.list(&ListQuery::default()).await.unwrap();
+        for seen in [status(&*others, "x").await, page.locks.into_iter().next().unwrap()] {
+            assert_eq!(seen.holders.len(), count, "{seen:?}");
+            let one = seen.holders.iter().find(|holder| holder.owner == first.owner).unwrap();
+            assert_eq!((one.token, one.mode), (grant.token, Mode::Shared), "{seen:?}");
+        }
+    };
+    seen_as_reader(1).await;
+    assert!(holds(&*ours, &first).await);
+    let joined = granted(&*others, &second).await;
+    assert!(joined.token > grant.token);
+    seen_as_reader(2).await;
+    assert!(holds(&*ours, &first).await && holds(&*others, &second).await);
+    released(&*ours, &first).await;
+    assert_eq!(others.try_lock(&wants("x", LONG, Mode::Exclusive)).await.unwrap(), None);
+    released(&*others, &second).await;
+    let alone = granted(&*ours, &third).await;
+    assert!(alone.token > joined.token);
+    let evicted = others.evict_owner(&name("x"), &third.owner).await.unwrap().unwrap();
+    assert_eq!((evicted.owner, evicted.mode), (third.owner.clone(), Mode::Shared));
+    until("the loss", async || !holds(&*ours, &third).await).await;
+    assert_eq!(ours.unlock(&third).await.unwrap(), Unlocked::NotHeld);
+    assert!(others.try_lock(&wants("x", LONG, Mode::Exclusive)).await.unwrap().is_some());
 }

@@ -164,7 +164,7 @@ impl MySqlLock {
         let (owner, mark) = (claim.owner.as_str(), mark(&claim.owner));
         let mut past_line = false;
         loop {
-            if let Some(grant) = self.grant(claim, key, past_line).await? {
+            if let Some(grant) = self.grant(claim, owner, key, past_line).await? {
                 return Ok(Some(Grant::new(grant.token, grant.valid_until.min(latest))));
             }
             let look = arguments!(owner, key, owner, mark.as_str(), key);
@@ -186,9 +186,10 @@ impl MySqlLock {
         }
     }
 
-    async fn grant(&self, claim: &Claim, key: &str, past_line: bool) -> Result<Option<Grant>> {
+    /// Takes it under this name, if nobody has it.
+    pub(super) async fn grant(&self, claim: &Claim, owner: &str, key: &str, past_line: bool) -> Result<Option<Grant>> {
         self.sweep_if_due();
-        let (owner, lease) = (claim.owner.as_str(), micros(claim.lease));
+        let lease = micros(claim.lease);
         let mark = mark(&claim.owner);
         let mark = mark.as_str();
         let (statement, arguments) = match past_line {

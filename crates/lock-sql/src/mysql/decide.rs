@@ -2,7 +2,7 @@
 
 use lock_core::{Mode, Slots};
 
-use crate::modes::mark;
+use crate::modes::{as_only_reader, mark};
 
 /// A lock as it was read at one moment.
 #[derive(Clone, Debug, Default)]
@@ -86,6 +86,19 @@ fn marked(mode: Mode) -> String {
 }
 
 impl State {
+    /// If there is an only reader, who has no row, it is among the holders from here on.
+    pub(super) fn has_only_reader(&mut self) {
+        let Some(reader) = self.owner.as_deref().and_then(as_only_reader) else { return };
+        self.holders = vec![Held {
+            owner: reader.to_owned(),
+            token: self.token,
+            slots: Slots::default(),
+            since_us: self.since_us,
+            expires_us: self.expires_us,
+            lease_us: (self.expires_us - self.now_us).max(0),
+        }];
+    }
+
     /// How it is held: none, if nobody holds it.
     pub(super) fn held_as(&self) -> Option<Mode> {
         let owner = self.owner.as_deref().filter(|_| self.expires_us > self.now_us)?;
@@ -229,8 +242,19 @@ impl<'a> Grants<'a> {
             (change.lease_us, change.expires_us) = (alone.lease_us, now.saturating_add(alone.lease_us));
         } else if let Some(kind) = self.kind.filter(|kind| *kind != Mode::Exclusive) {
             let owner = Some(marked(kind));
-            change.since_us = if owner == state.owner { state.since_us } else { now };
-            change.owner = owner;
+            let only = state.owner.as_deref().and_then(as_only_reader);
+            match only.and_then(|only| self.held.iter().find(|held| held.owner == only)) {
+                // Nobody joins it.
+                Some(_) if change.added.is_empty() => {}
+                Some(reader) => {
+                    change.added.insert(0, reader.clone());
+                    change.owner = owner;
+                }
+                None => {
+                    change.since_us = if owner == state.owner { state.since_us } else { now };
+                    change.owner = owner;
+                }
+            }
             change.expires_us = self.held.iter().map(|held| held.expires_us).max().unwrap_or(now);
             change.lease_us = change.expires_us - now;
         } else if self.kind.is_none() {
@@ -298,6 +322,25 @@ mod tests {
         let state = after(&State { owner: None, ..state }, &Asks::Leave(&[]));
         assert_eq!(seen(&state), (Some("shared#"), vec!["c"], vec![]));
         assert_eq!(leave(&state, "c").owner, None);
+    }
+
+    #[test]
+    fn an_only_reader_has_a_row_from_whoever_joins_it() {
+        let mut only = State { owner: Some("shared#a".to_owned()), token: 7, expires_us: NOW + 50, ..free() };
+        only.has_only_reader();
+        assert_eq!((only.held_as(), seen(&only).1), (Some(Mode::Shared), vec!["a"]));
+        assert!(only.decide(&Asks::Leave(&[])).is_none());
+        let with_writer = wants(&only, "w", "");
+        assert_eq!(seen(&with_writer), (Some("shared#a"), vec!["a"], vec!["w"]));
+        assert_eq!(seen(&leave(&with_writer, "a")), (Some("w"), vec![], vec![]));
+        let change = only.decide(&Asks::Wants { who: waits("b", "s"), enters: true }).unwrap();
+        let added: Vec<_> = change.added.iter().map(|held| (held.owner.as_str(), held.token)).collect();
+        assert_eq!((change.owner.as_deref(), added), (Some("shared#"), vec![("a", 7), ("b", NOW)]));
+        // It leaves in the same moment.
+        let next = State { waiters: vec![waits("b", "s")], in_line: 1, ..only };
+        let change = next.decide(&Asks::Leave(&["a".to_owned()])).unwrap();
+        let added: Vec<_> = change.added.iter().map(|held| held.owner.as_str()).collect();
+        assert_eq!((change.owner.as_deref(), added), (Some("shared#"), vec!["b"]));
     }
 
     #[test]

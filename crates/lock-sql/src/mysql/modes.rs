@@ -3,6 +3,10 @@
 //! Then the lock's owner is a mark, `shared#` or `permits#5`, until the end of the longest of their leases, and each has a row
 //! in `holder`: so whoever wants the lock alone finds it held. Without the mark these rows mean nothing.
 //!
+//! A reader that finds the lock free has none: it takes, prolongs and releases the lock as its owner would alone, under the name
+//! `shared#` and its own. It gets a row from whoever joins it. So whatever is done for a reader is tried first under that
+//! name, and then by its row.
+//!
 //! Who may have it is decided here (`decide.rs`) by what one statement read, and written by a script on condition that the
 //! lock's row is what it was; else it is read anew. Each such write, and each renewal, raises the row's `rev`. A write that
 //! grants somebody in line demands that its place is there, and locks it: see `statements.rs`. The first in line is served
@@ -20,7 +24,7 @@ use super::release::mark;
 use super::waiters::{TURNS, keep_watching};
 use super::{MySqlLock, arguments, changed, hex, inserted};
 use crate::keys::{duration, holder, micros};
-use crate::modes::mode;
+use crate::modes::{mode, only_reader};
 use crate::server::{Again, Read, given_up};
 
 /// What came of one attempt.
@@ -145,8 +149,11 @@ impl MySqlLock {
         }
     }
 
-    /// Takes the lock to read in one request, if nobody may be in line.
+    /// Takes the lock to read, alone or with others, if nobody may be in line.
     async fn share(&self, claim: &Claim, key: &str) -> Result<Option<Grant>> {
+        if let Some(grant) = self.grant(claim, &only_reader(&claim.owner), key, false).await? {
+            return Ok(Some(grant));
+        }
         let (lease_us, mark) = (micros(claim.lease), mark(&claim.owner));
         let values = [
             ("{key}", &hex(key)),
@@ -178,7 +185,7 @@ impl MySqlLock {
         self.ask_no_more(&claim.owner).await?;
         let key = self.prefix.key(&claim.name);
         let unlocked = match was_in_line {
-            false => self.part(&claim.owner, &key).await?,
+            false => self.part(claim, &key).await?,
             true => None,
         };
         let unlocked = match unlocked {
@@ -189,10 +196,15 @@ impl MySqlLock {
         Ok(unlocked)
     }
 
-    /// Ends one of several holds in one request, if nobody may be in line.
-    async fn part(&self, owner: &OwnerId, key: &str) -> Result<Option<Unlocked>> {
-        let values = [("{key}", &hex(key)), ("{owner}", &hex(owner.as_str()))];
-        // Sent again, it would say that the lock was not held.
+    /// Ends one of several holds, or that of the only reader, if nobody may be in line.
+    async fn part(&self, claim: &Claim, key: &str) -> Result<Option<Unlocked>> {
+        // Sent again, these would say that the lock was not held.
+        if claim.mode == Mode::Shared
+            && let Some(unlocked) = self.free(key, &only_reader(&claim.owner)).await?
+        {
+            return Ok(Some(unlocked));
+        }
+        let values = [("{key}", &hex(key)), ("{owner}", &hex(claim.owner.as_str()))];
         let answer = self.run(&self.statements.part, values, 6, Again::No).await?;
         Ok((changed(&answer, 3) > 0).then_some(Unlocked::Released))
     }
@@ -225,12 +237,17 @@ impl MySqlLock {
     }
 
     async fn renew_one_beside(&self, claim: &Claim) -> Result<Renewal> {
-        let lease_us = micros(claim.lease);
-        let values = [
-            ("{key}", &hex(&self.prefix.key(&claim.name))),
-            ("{owner}", &hex(claim.owner.as_str())),
-            ("{lease}", &lease_us.to_string()),
-        ];
+        let (key, lease_us) = (self.prefix.key(&claim.name), micros(claim.lease));
+        if claim.mode == Mode::Shared {
+            let only = only_reader(&claim.owner);
+            let arguments = arguments!(lease_us, lease_us, key.as_str(), only.as_str());
+            let answer = self.server.run(&self.statements.renew_one, arguments, Again::Yes).await?;
+            if changed(&answer, 0) > 0 {
+                return Ok(Renewal::Held { valid_until: answer.sent + duration(lease_us) });
+            }
+        }
+        let values =
+            [("{key}", &hex(&key)), ("{owner}", &hex(claim.owner.as_str())), ("{lease}", &lease_us.to_string())];
         let answer = self.run(&self.statements.renew_beside, values, 5, Again::Yes).await?;
         let valid_until = answer.sent + duration(lease_us);
         Ok(if changed(&answer, 1) > 0 { Renewal::Held { valid_until } } else { Renewal::NotHeld })
@@ -350,5 +367,6 @@ fn read_state(rows: &[MySqlRow]) -> Result<Option<State>> {
     waiters.sort_by_key(|(ticket, _)| *ticket);
     state.waiters = waiters.into_iter().map(|(_, waits)| waits).collect();
     state.holders.sort_by_key(|held| held.token);
+    state.has_only_reader();
     Ok(is_there.then_some(state))
 }

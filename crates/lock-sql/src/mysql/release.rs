@@ -47,12 +47,8 @@ impl MySqlLock {
     pub(super) async fn release(&self, name: &LockName, owner: &OwnerId, has_line: bool) -> Result<Option<Unlocked>> {
         let key = self.prefix.key(name);
         // Sent again, these would say that the lock was not held.
-        if !has_line {
-            let arguments = arguments!(key.as_str(), owner.as_str());
-            let answer = self.server.run(&self.statements.release, arguments, Again::No).await?;
-            if changed(&answer, 0) > 0 {
-                return Ok(Some(unlocked(inserted(&answer, 0))));
-            }
+        if !has_line && let Some(unlocked) = self.free(&key, owner.as_str()).await? {
+            return Ok(Some(unlocked));
         }
         let values = [("{key}", &hex(&key)), ("{owner}", &hex(owner.as_str()))];
         let answer = self.run(&self.statements.pass_on, values, HANDED_OVER.0, Again::No).await?;
@@ -63,6 +59,12 @@ impl MySqlLock {
             tracing::debug!(%error, "the lock could not be handed on yet");
         }
         Ok(has_it.then(|| unlocked(inserted(&answer, HANDED_OVER.1))))
+    }
+
+    /// Ends the hold under this name, if nobody may be in line.
+    pub(super) async fn free(&self, key: &str, owner: &str) -> Result<Option<Unlocked>> {
+        let answer = self.server.run(&self.statements.release, arguments!(key, owner), Again::No).await?;
+        Ok((changed(&answer, 0) > 0).then(|| unlocked(inserted(&answer, 0))))
     }
 }
 

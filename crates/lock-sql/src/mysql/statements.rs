@@ -228,7 +228,7 @@ pub(super) const HAND_OVER: &str = "START TRANSACTION;
         at_us = (SELECT l.since_us FROM {t}_lock AS l WHERE l.name = {key})
         WHERE owner = (SELECT l.owner FROM {t}_lock AS l WHERE l.name = {key}) AND token = 0;
     COMMIT;
-    SELECT IFNULL(l.owner = 'shared#' OR LEFT(l.owner, 8) = 'permits#', EXISTS (
+    SELECT IFNULL(LEFT(l.owner, 7) = 'shared#' OR LEFT(l.owner, 8) = 'permits#', EXISTS (
         SELECT 1 FROM {t}_waiter AS w WHERE w.name = {key} AND w.token = 0 AND w.mode <> '')) AS beside FROM {t}_lock AS l WHERE l.name = {key};
     SELECT (SELECT c.rings FROM {t}_lock AS l JOIN {t}_waiter AS w ON w.owner = l.owner JOIN {t}_client AS c ON c.id = w.client
         WHERE l.name = {key} AND IS_USED_LOCK(CONCAT('oarlock_', c.id)) IS NOT NULL) INTO @oarlock;

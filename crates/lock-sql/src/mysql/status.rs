@@ -10,7 +10,7 @@ use sqlx::mysql::MySqlRow;
 
 use super::{MySqlLock, arguments};
 use crate::keys::holder;
-use crate::modes::{is_marked, mark, mode};
+use crate::modes::{as_only_reader, is_marked, mark, mode};
 use crate::server::{Again, Read};
 
 impl MySqlLock {
@@ -53,6 +53,13 @@ impl MySqlLock {
             let mut together = self.together(&first, &last).await?;
             for lock in &mut locks {
                 let Some(kind) = kind(lock) else { continue };
+                let in_row = lock.holders.first_mut();
+                if let Some((holder, reader)) = in_row.and_then(|holder| {
+                    as_only_reader(holder.owner.as_str()).map(OwnerId::from_store).map(|reader| (holder, reader))
+                }) {
+                    (holder.owner, holder.mode) = (reader, kind);
+                    continue;
+                }
                 let held = together.remove(&self.prefix.key(&lock.name)).unwrap_or_default();
                 lock.holders = held.into_iter().map(|(holder, slots)| holder.with_mode(kind, slots)).collect();
             }

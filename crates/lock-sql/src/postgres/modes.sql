@@ -1,6 +1,9 @@
 
 -- Locks that several hold at a time. Then the lock's owner is a mark, `shared#` or `permits#N`, for as long as the longest of
 -- their leases, and each has a row here. Without the mark these rows mean nothing. Whoever changes them has the lock's row.
+--
+-- A reader that finds the lock free has none: it has the lock as its owner would alone, under the name `shared#` and its own, by
+-- one update like that one's. `decide` gives it a row, and so does whoever is about to share the lock or to wait for it.
 CREATE TABLE IF NOT EXISTS {t}_holder (
     name text COLLATE "C" NOT NULL, owner text NOT NULL, token bigint NOT NULL, slots bigint[] NOT NULL, lease_us bigint NOT NULL,
     since_us bigint NOT NULL, expires_us bigint NOT NULL, PRIMARY KEY (name, owner)
@@ -93,9 +96,9 @@ END $$;
 CREATE OR REPLACE FUNCTION {t}_acquire_beside(key text, who text, lease bigint, whose bigint, at_place bigint, how text)
     RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
-    l {t}_lock := {t}_decide(key);
-    now_us CONSTANT bigint := {t}_now();
-    mark text := {t}_held_as(l, now_us);
+    l {t}_lock;
+    now_us bigint := {t}_now();
+    mark text;
     h {t}_holder;
     -- Null: nobody is in line; else, whether this owner is.
     in_line boolean;
@@ -103,6 +106,20 @@ DECLARE
     told text;
     given bigint;
 BEGIN
+    IF how = 's' THEN
+        UPDATE {t}_lock SET owner = 'shared#' || who, token = greatest(token + 1, now_us), lease_us = lease, since_us = now_us,
+            expires_us = now_us + lease WHERE name = key AND owner IS NULL AND NOT waited_for RETURNING token INTO given;
+        IF FOUND THEN
+            IF EXISTS (SELECT FROM {t}_gone WHERE owner = who) THEN
+                UPDATE {t}_lock SET owner = NULL WHERE name = key;
+                RETURN ARRAY[NULL, NULL, now_us, NULL];
+            END IF;
+            RETURN ARRAY[given, lease, now_us, given];
+        END IF;
+    END IF;
+    l := {t}_decide(key);
+    now_us := {t}_now();
+    mark := {t}_held_as(l, now_us);
     IF EXISTS (SELECT FROM {t}_gone WHERE owner = who) THEN
         RETURN ARRAY[NULL, NULL, now_us, NULL];
     END IF;
@@ -146,11 +163,22 @@ END $$;
 CREATE OR REPLACE PROCEDURE {t}_release_beside(key text, who text, give_up boolean, alone boolean, INOUT in_time boolean)
     LANGUAGE plpgsql AS $$
 DECLARE
-    l {t}_lock := {t}_decide(key);
-    now_us CONSTANT bigint := {t}_now();
+    l {t}_lock;
+    now_us bigint;
+    end_us bigint;
     told text;
 BEGIN
     in_time := NULL;
+    IF NOT give_up THEN
+        UPDATE {t}_lock SET owner = NULL WHERE name = key AND owner = 'shared#' || who AND NOT waited_for
+            RETURNING expires_us INTO end_us;
+        IF FOUND THEN
+            in_time := end_us > {t}_now();
+            RETURN;
+        END IF;
+    END IF;
+    l := {t}_decide(key);
+    now_us := {t}_now();
     IF give_up THEN
         INSERT INTO {t}_gone VALUES (who, now_us) ON CONFLICT DO NOTHING;
     END IF;
@@ -183,6 +211,10 @@ BEGIN
     FOR one IN SELECT * FROM unnest(keys, whos, leases) AS j(key, who, lease) ORDER BY j.key COLLATE "C" LOOP
         SELECT * INTO l FROM {t}_lock WHERE name = one.key FOR NO KEY UPDATE;
         now_us := {t}_now();
+        IF l.owner = 'shared#' || one.who AND l.expires_us > now_us THEN
+            UPDATE {t}_lock SET lease_us = one.lease, expires_us = now_us + one.lease WHERE name = one.key;
+            RETURN NEXT one.who;
+        END IF;
         CONTINUE WHEN NOT {t}_is_mark(l.owner) OR l.expires_us <= now_us;
         UPDATE {t}_holder SET lease_us = one.lease, expires_us = now_us + one.lease
             WHERE name = one.key AND owner = one.who AND expires_us > now_us;

@@ -73,7 +73,8 @@ END $$;
 DROP TRIGGER IF EXISTS forget ON {t}_lock;
 CREATE TRIGGER forget AFTER DELETE ON {t}_lock FOR EACH ROW EXECUTE FUNCTION {t}_forget();
 
--- Takes the row of a lock until the transaction's end, and makes it if there is none.
+-- Takes the row of a lock until the transaction's end, and makes it if there is none. If a reader has it that found it free, that
+-- one has a row like every reader from then on: see modes.sql.
 CREATE OR REPLACE FUNCTION {t}_decide(key text) RETURNS {t}_lock LANGUAGE plpgsql AS $$
 DECLARE
     l {t}_lock;
@@ -88,6 +89,12 @@ BEGIN
             EXISTS (SELECT FROM {t}_waiter AS w WHERE w.name = key)) ON CONFLICT DO NOTHING RETURNING * INTO l;
         EXIT WHEN FOUND;
     END LOOP;
+    IF l.owner LIKE 'shared#_%' AND l.expires_us > {t}_now() THEN
+        DELETE FROM {t}_holder WHERE name = key;
+        INSERT INTO {t}_holder VALUES (key, substr(l.owner, 8), l.token, '{}', l.lease_us, l.since_us, l.expires_us);
+        l.owner := 'shared#';
+        UPDATE {t}_lock SET owner = l.owner WHERE name = key;
+    END IF;
     RETURN l;
 END $$;
 

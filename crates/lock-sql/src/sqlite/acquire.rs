@@ -8,14 +8,14 @@ use super::store::Failure;
 use crate::keys::{duration, micros};
 
 /// Behind every ticket: for who has none.
-const END_OF_LINE: i64 = i64::MAX;
+pub(super) const END_OF_LINE: i64 = i64::MAX;
 
 impl SqliteLock {
     /// Takes the lock now, or leaves nothing behind.
     pub(super) async fn take_or_leave(&self, claim: &Claim) -> Result<Option<Grant>> {
         let mut taken = self.take(claim).await;
         if matches!(taken, Ok(None)) {
-            taken = self.check_kind(claim).await.map(|()| None);
+            taken = self.own_or_kind(claim).await;
         }
         if claim.value.is_some() && matches!(taken, Ok(None)) {
             self.hide(&claim.name, &claim.owner).await;
@@ -50,17 +50,14 @@ impl SqliteLock {
             return self.grant_beside(claim, ticket).await;
         }
         self.show(claim).await?;
+        self.grant_as(claim, claim.owner.as_str(), ticket).await
+    }
+
+    /// Takes it under this name, if nobody has it.
+    pub(super) async fn grant_as(&self, claim: &Claim, owner: &str, ticket: i64) -> Result<Option<Grant>, Failure> {
         let key = self.key(&claim.name);
         let lease_us = micros(claim.lease);
-        let ask = Ask {
-            statement: GRANT,
-            key: &key,
-            owner: claim.owner.as_str(),
-            lease_us,
-            number: ticket,
-            makes: true,
-            ..Ask::default()
-        };
+        let ask = Ask { statement: GRANT, key: &key, owner, lease_us, number: ticket, makes: true, ..Ask::default() };
         let answer = match self.store.run(ask).await {
             Err(failure) if claim.value.is_some() => return Err(failure.with_a_ticket()),
             answer => answer?,

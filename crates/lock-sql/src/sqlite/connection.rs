@@ -12,7 +12,7 @@ use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{Access, access};
 
 use super::error::{Code, of_opening};
-use super::mode_statements::{MODES, WAITERS_HAVE_MODES};
+use super::mode_statements::{MODES, SECOND, WAITERS_HAVE_MODES};
 use super::statements::{
     BEGIN, COMMIT, IS_MADE, PROBE, ROLLBACK, SCHEMA, SETTINGS, USE_WAL, VALUES, VERSION, WAIT_FOR_NOBODY,
 };
@@ -191,6 +191,7 @@ fn make_tables(connection: &Connection, path: &Path) -> Result<()> {
     if have_modes == 0 {
         make_modes(connection).map_err(wrong)?;
     }
+    connection.execute_batch(SECOND).map_err(wrong)?;
     let (version, floor): (Option<i64>, Option<i64>) =
         connection.query_row(PROBE, [], |row| Ok((row.get(0)?, row.get(1)?))).map_err(wrong)?;
     match (version, floor) {

@@ -4,13 +4,24 @@
 //! Then the row of the lock is held by a mark, `shared#` or `permits#5`, until the end of the longest lease, and each holder has
 //! a row in `oarlock_holder`. So to whoever wants the lock alone it is one that is held. Triggers keep the two together: the
 //! lock's row follows the holders', which go when the mark does.
+//!
+//! A reader that finds the lock free has no such row: it takes the lock as its owner would alone, under the name `shared#` and
+//! its own, by the same statements and for the same price. It gets a row when the next reader comes. So whatever is done for
+//! a reader is tried first under that name, and then by its row; never the other way round, since it may get one in between.
 
 use super::statements::{held, left, living};
 
-/// Is the row `l` marked?
+/// Is it marked, as what several hold?
 macro_rules! marked {
     ($row:literal) => {
         concat!("(", $row, ".owner = 'shared#' OR substr(", $row, ".owner, 1, 8) = 'permits#')")
+    };
+}
+
+/// Is it a reader's that took it while it was free?
+macro_rules! only_reader {
+    ($row:literal) => {
+        concat!("(substr(", $row, ".owner, 1, 7) = 'shared#' AND ", $row, ".owner <> 'shared#')")
     };
 }
 
@@ -75,6 +86,18 @@ END;
 ALTER TABLE oarlock_waiter ADD COLUMN mode TEXT NOT NULL DEFAULT ''"
 );
 
+/// Gives the reader that took the lock while it was free a row, before the next one gets its own. Also in a file that has the
+/// rest of MODES from an earlier release.
+pub(super) const SECOND: &str = concat!(
+    "CREATE TRIGGER IF NOT EXISTS oarlock_second BEFORE INSERT ON oarlock_holder WHEN NEW.mark = 'shared#' BEGIN
+    INSERT INTO oarlock_holder (name, owner, slots, mark, lease_us, since_us, expires_us, expires_wall_us, boot, token)
+        SELECT l.name, substr(l.owner, 8), '[]', 'shared#', l.lease_us, l.since_us, l.expires_us, l.expires_wall_us, l.boot, l.token
+        FROM oarlock_lock AS l WHERE l.name = NEW.name AND l.boot = NEW.boot AND l.expires_us > NEW.since_us AND ",
+    only_reader!("l"),
+    ";
+END"
+);
+
 /// Answers whether waiters have a mode, which those of an earlier release have not.
 pub(super) const WAITERS_HAVE_MODES: &str =
     "SELECT count(*) FROM pragma_table_info('oarlock_waiter') WHERE name = 'mode'";
@@ -103,7 +126,8 @@ macro_rules! mark {
     () => {
         concat!(
             "(SELECT CASE
-                WHEN p.phase IS NULL OR p.phase = p.wanted AND p.here THEN p.wanted
+                WHEN p.phase IS NULL OR p.here AND p.wanted =
+                    CASE substr(p.phase, 1, 7) WHEN 'shared#' THEN 'shared#' ELSE p.phase END THEN p.wanted
                 WHEN p.here AND substr(p.phase, 1, 8) = 'permits#' AND substr(p.wanted, 1, 8) = 'permits#'
                     AND EXISTS (SELECT 1 FROM oarlock_waiter AS w WHERE w.name = ?1 AND w.owner = ?2) THEN p.phase END
             FROM (SELECT ",
@@ -138,8 +162,53 @@ macro_rules! slots {
     };
 }
 
-/// Takes the lock beside others, as GRANT takes it alone. Answers the token and the slots, or nothing, and then nothing was
-/// written; nor is it by an owner who has the lock already, see OWN.
+/// What this owner has of it.
+macro_rules! own {
+    () => {
+        concat!(
+            "(SELECT h.token, h.slots, h.expires_us - ?4 AS left_us FROM ",
+            holders!(),
+            " AND h.owner = ?2 UNION ALL SELECT l.token, '[]', ",
+            left!(),
+            " FROM oarlock_lock AS l WHERE l.name = ?1 AND l.owner = 'shared#' || ?2 AND ",
+            held!(),
+            ")"
+        )
+    };
+}
+
+/// Where to wake the first in line, if it can have the lock beside those who have it from now on: if nobody else has it, or as one
+/// more reader, or if there are permits left of those that a mark tells.
+macro_rules! who_fits {
+    ($mark:literal, $taken:literal, $nobody:expr) => {
+        concat!(
+            "(SELECT f.wake FROM (SELECT w.wake, w.mode FROM oarlock_waiter AS w
+                WHERE w.name = ?1 AND w.owner <> ?2 AND ",
+            living!(),
+            " ORDER BY w.ticket LIMIT 1) AS f WHERE f.mode = 's' AND ",
+            $mark,
+            " = 'shared#' OR ",
+            $nobody,
+            " OR substr(f.mode, 1, 1) = 'p' AND substr(",
+            $mark,
+            ", 9) - ",
+            $taken,
+            " - (SELECT coalesce(sum(json_array_length(h.slots)), 0) FROM ",
+            others!(),
+            ") >= CAST(substr(f.mode, 2) AS INTEGER))"
+        )
+    };
+}
+
+/// The holders that count, but for this owner.
+macro_rules! others {
+    () => {
+        "oarlock_holder AS h WHERE h.name = ?1 AND h.owner <> ?2 AND h.boot = ?3 AND h.expires_us > ?4"
+    };
+}
+
+/// Takes the lock beside others, as GRANT takes it alone. Answers the token, the slots, and where to wake the next in line if it
+/// can have it too; or nothing, and then nothing was written; nor is it by an owner who has the lock already, see OWN.
 pub(super) const GRANT_BESIDE: &str = concat!(
     "INSERT INTO oarlock_holder (name, owner, slots, mark, lease_us, since_us, expires_us, expires_wall_us, boot, token)
      SELECT ?1, ?2, s.slots, s.mark, ?6, ?4, ?4 + ?6, ?5 + ?6, ?3, max(?5,
@@ -151,22 +220,24 @@ pub(super) const GRANT_BESIDE: &str = concat!(
     mark!(),
     " AS mark) AS m) AS s
      WHERE s.slots IS NOT NULL AND NOT EXISTS (SELECT 1 FROM ",
-    holders!(),
-    " AND h.owner = ?2)
+    own!(),
+    ")
         AND NOT EXISTS (SELECT 1 FROM oarlock_waiter AS w
             WHERE w.name = ?1 AND w.ticket < ?7 AND w.owner <> ?2 AND ",
     living!(),
     ")
-     RETURNING token, slots, ?6 AS left_us"
+     RETURNING token, slots, ?6 AS left_us, ",
+    who_fits!("mark", "json_array_length(slots)", "false"),
+    " AS wake"
 );
 
 /// Answers what this owner has already, as GRANT_BESIDE does, and how the lock is held.
 pub(super) const OWN: &str = concat!(
     "SELECT o.token AS token, o.slots AS slots, o.left_us AS left_us, ",
     phase!(),
-    " AS phase FROM (SELECT 1) LEFT JOIN (SELECT h.token, h.slots, h.expires_us - ?4 AS left_us FROM ",
-    holders!(),
-    " AND h.owner = ?2) AS o"
+    " AS phase FROM (SELECT 1) LEFT JOIN ",
+    own!(),
+    " AS o"
 );
 
 /// What a waiter with a ticket goes by, as in `view`; how the lock is held; and whether it has it already.
@@ -196,7 +267,7 @@ macro_rules! view_beside {
     };
 }
 
-/// Draws a ticket, as ENTER does.
+/// Draws a ticket, as ENTER does. Answers also what the owner has already.
 pub(super) const ENTER_BESIDE: &str = concat!(
     "INSERT INTO oarlock_waiter (name, ticket, owner, wake, seen_us, boot, mode)
      SELECT ?1, coalesce((SELECT w.ticket FROM oarlock_waiter AS w WHERE w.name = ?1 AND w.owner = ?2),
@@ -204,7 +275,14 @@ pub(super) const ENTER_BESIDE: &str = concat!(
      WHERE true
      ON CONFLICT (name, ticket) DO UPDATE SET wake = excluded.wake, seen_us = excluded.seen_us, boot = excluded.boot
      RETURNING ticket, ",
-    view_beside!("oarlock_waiter.ticket")
+    view_beside!("oarlock_waiter.ticket"),
+    ", (SELECT o.token FROM ",
+    own!(),
+    " AS o) AS token, (SELECT o.slots FROM ",
+    own!(),
+    " AS o) AS slots, (SELECT o.left_us FROM ",
+    own!(),
+    " AS o) AS left_us"
 );
 
 /// As LOOK does.
@@ -214,13 +292,17 @@ pub(super) const LOOK_BESIDE: &str = concat!(
     view_beside!("?7")
 );
 
-/// Ends the hold of ?2. Answers, if it had one, whether its lease still ran, and where to wake the first in line.
+/// Ends the hold of ?2. Answers, if it had one, whether its lease still ran, and where to wake the first in line if it can have
+/// the lock now.
 pub(super) const RELEASE_BESIDE: &str = concat!(
     "DELETE FROM oarlock_holder WHERE name = ?1 AND owner = ?2
-     RETURNING boot = ?3 AND expires_us > ?4 AS in_time,
-        (SELECT w.wake FROM oarlock_waiter AS w WHERE w.name = ?1 AND w.owner <> ?2 AND ",
-    living!(),
-    " ORDER BY w.ticket LIMIT 1) AS wake"
+     RETURNING boot = ?3 AND expires_us > ?4 AS in_time, ",
+    who_fits!(
+        "(SELECT l.owner FROM oarlock_lock AS l WHERE l.name = ?1)",
+        "0",
+        concat!("NOT EXISTS (SELECT 1 FROM ", others!(), ")")
+    ),
+    " AS wake"
 );
 
 /// Prolongs the leases in ?8, as RENEW does.

@@ -44,7 +44,7 @@ impl SqliteLock {
     async fn unlock_or_leave(&self, claim: &Claim) -> Result<Unlocked, Failure> {
         let released = match claim.mode {
             Mode::Exclusive => self.release(&claim.name, &claim.owner).await?,
-            _ => self.release_beside(&claim.name, &claim.owner).await?,
+            mode => self.release_beside(&claim.name, &claim.owner, mode).await?,
         };
         if let Some(unlocked) = released {
             return Ok(unlocked);

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use super::SqliteLock;
 use super::mode_statements::{ENTER_BESIDE, LOOK_BESIDE};
-use super::modes::{kind, wanted};
+use super::modes::{kind, own_in, wanted};
 use super::statements::{Ask, ENTER, LOOK, NEXT, PASS_OVER, STAY};
 use super::store::Failure;
 use super::wake::Place;
@@ -62,6 +62,11 @@ impl SqliteLock {
             let Some(row) = answer.rows.first() else { continue };
             let ticket = row.get("ticket");
             let view = View { held: row.get("held_us"), ahead: row.get("ahead_us") };
+            if beside && let Some(grant) = own_in(row, claim, answer.sent)? {
+                // An earlier call was granted it, and its answer lost.
+                self.leave(claim).await?;
+                return Ok(grant);
+            }
             if let Some(found) = row.get::<Option<&str>>("phase").map(kind).filter(|kind| !claim.mode.is_kind_of(*kind))
             {
                 self.leave(claim).await?;
@@ -93,10 +98,6 @@ impl SqliteLock {
             if view.is_my_turn()
                 && let Some(grant) = self.grant(claim, ticket).await?
             {
-                if beside {
-                    // The next may have it too.
-                    self.told(self.wake_next(&key, claim.owner.as_str()).await)?;
-                }
                 return Ok(Some(grant));
             }
             if !view.is_my_turn() {
