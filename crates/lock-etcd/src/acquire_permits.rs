@@ -2,19 +2,23 @@
 //! of a lock.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lock_core::{Claim, Grant, Instant, Result, Slots, StoreToken};
 
 use crate::Shared;
-use crate::changes::Observer;
 use crate::connection::Again;
-use crate::crowd::Crowd;
+use crate::crowd::Listener;
 use crate::error::{in_doubt, nonsense, stray};
-use crate::permits::{Taken, Turn, View, take};
+use crate::follow::{Followed, Turn};
+use crate::permits::{Taken, View, take};
 use crate::place::{Ask, Place};
-use crate::requests::{Joined, Joining, found, joined, revision, taken};
+use crate::requests::{Joined, Joining, Spot, found, joined, revision, taken};
 use crate::session::{Session, transact};
 use crate::waiters::Entry;
+
+/// For so long whoever could take its permits lets those ahead take theirs first. They do so at once, unless they are stopped.
+const SOON: Duration = Duration::from_millis(20);
 
 impl Shared {
     /// Takes permits, or waits for them. None: they cannot be had without waiting.
@@ -26,10 +30,13 @@ impl Shared {
             let place = self.enter(claim, &session);
             let (spot, ask) = (Arc::clone(&place.spot), self.ledger.ask(&place.spot.line));
             let joining = Joining { spot: &spot, session: &session, tokens: &self.tokens, base };
+            // What happens after the answer has to be heard from before that is asked for.
+            let listener = if joins { self.crowds.hear(&spot.line) } else { None };
+            let asked = tokio::time::Instant::now();
             let asking = if joins { joining.join(false) } else { joining.take() };
             let Some((mut place, answer)) = self.ask_for(place, &session, asking).await? else { continue };
             let at = revision(&answer)?;
-            let (own, view) = match if joins { joined(&spot, answer, false)? } else { taken(answer) } {
+            let (own, asked, view) = match if joins { joined(&spot, answer, false)? } else { taken(answer) } {
                 Joined::Seat => {
                     let own = Entry { key: spot.seat.clone(), created: at };
                     let first = (base.token(at)?, Slots::free(claim.mode, []));
@@ -43,24 +50,25 @@ impl Shared {
                 }
                 Joined::Place(_) => return Err(nonsense()),
                 Joined::Among(answer) => {
-                    let (own, view) = (Entry { key: spot.place.clone(), created: at }, View::of(&answer)?);
+                    let (own, view) = (Entry { key: spot.place.clone(), created: at }, View::of(&spot.line, &answer)?);
                     if let Err(another_kind) = view.check_kind(&spot) {
                         self.delete_own(&own).await?;
                         self.leave_nothing(place).await?;
                         return Err(another_kind);
                     }
-                    (own, view)
+                    (own, asked, Arc::new(view))
                 }
                 Joined::Refused(answer) => {
                     let refused = self.refused(&spot, &session, &answer, at).await?;
                     if let Some(own) = &refused.own {
-                        (Entry::of(own), self.view(&spot).await?)
+                        let (asked, view) = self.view(&spot).await?;
+                        (Entry::of(own), asked, view)
                     } else {
                         if refused.occupied {
                             place.spoil();
                         }
                         self.leave_nothing(place).await?;
-                        let view = View::of(&answer)?;
+                        let view = View::of(&spot.line, &answer)?;
                         view.check_kind(&spot)?;
                         if !waits && !view.line.is_empty() && !view.has_room(&spot) {
                             return Ok(None);
@@ -71,7 +79,8 @@ impl Shared {
                 }
             };
             drop(ask);
-            let stood = self.stand(claim, &session, place, &own, view, waits).await?;
+            let line = Followed::new(view, asked);
+            let stood = self.stand(claim, &session, place, &own, (line, listener), waits).await?;
             match stood {
                 Stood::Granted(grant) => return Ok(Some(grant)),
                 Stood::Busy => return Ok(None),
@@ -80,23 +89,23 @@ impl Shared {
         }
     }
 
-    /// A claim whose key is in the line, as that was seen.
+    /// A claim whose key is in the line, as that was seen, and heard of since.
     async fn stand(
         self: &Arc<Self>,
         claim: &Claim,
         session: &Arc<Session>,
         mut place: Place,
         own: &Entry,
-        view: View,
+        (mut line, mut listener): (Followed, Option<Listener>),
         waits: bool,
     ) -> Result<Stood> {
-        let spot = Arc::clone(&place.spot);
-        let (mut view, mut watching) = (Arc::new(view), None);
+        let (spot, mut soon) = (Arc::clone(&place.spot), None);
         place.waits(own);
         loop {
             let (sent, base) = (self.connection.clock.now(), self.tokens.present());
             let ask = self.ledger.ask(&spot.line);
-            match view.turn(&spot, own) {
+            let asked = tokio::time::Instant::now();
+            match line.turn(&spot, own) {
                 _ if session.is_lost() => {
                     self.let_go(place).await?;
                     return Ok(Stood::Gone);
@@ -121,16 +130,25 @@ impl Shared {
                     let grant = has(&mut place, &ask, claim, session, own, (token, slots), sent);
                     match grant {
                         Some(grant) => return Ok(Stood::Granted(grant)),
-                        None => view = Arc::new(self.view(&spot).await?),
+                        None => line = self.seen(&spot).await?,
                     }
+                }
+                Turn::Take
+                    if listener.is_some() && line.others_take(own) && asked < *soon.get_or_insert(asked + SOON) =>
+                {
+                    self.wait_in_line(&mut place, own, &mut listener, &mut line, soon).await?;
                 }
                 Turn::Take => {
                     self.refresh(session).await?;
-                    let Some((txn, taken)) = take(&spot, own, session, (&self.tokens, base), &view)? else {
-                        // There are fewer than there were, and those who have them were asked for none back.
-                        match self.wait_in_line(&mut place, &mut watching, waits).await? {
-                            Some(seen) => view = seen,
-                            None => return self.let_go(place).await.map(|()| Stood::Busy),
+                    let Some((txn, taken)) = take(&spot, own, session, (&self.tokens, base), &line)? else {
+                        // Somebody has some of whom nothing was heard. Or there are fewer than there were, and those who
+                        // have them were asked for none back.
+                        if line.has_news() {
+                            line = self.seen(&spot).await?;
+                        } else if waits {
+                            self.wait_in_line(&mut place, own, &mut listener, &mut line, None).await?;
+                        } else {
+                            return self.let_go(place).await.map(|()| Stood::Busy);
                         }
                         continue;
                     };
@@ -142,37 +160,36 @@ impl Shared {
                         if let Some(grant) = has(&mut place, &ask, claim, session, own, with, sent) {
                             return Ok(Stood::Granted(grant));
                         }
-                        view = Arc::new(self.view(&spot).await?);
+                        line = self.seen(&spot).await?;
                         continue;
                     }
                     let at = revision(&answer).map_err(in_doubt)?;
                     let base = found(&answer).map_err(in_doubt)?.into_iter().next().and_then(|mut base| base.pop());
                     self.tokens.settle(&self.connection, base, at).await.map_err(in_doubt)?;
-                    view = Arc::new(View::of(&answer).map_err(in_doubt)?);
+                    line = Followed::new(Arc::new(View::of(&spot.line, &answer).map_err(in_doubt)?), asked);
                 }
-                Turn::Wait => match self.wait_in_line(&mut place, &mut watching, waits).await? {
-                    Some(seen) => view = seen,
-                    None => return self.let_go(place).await.map(|()| Stood::Busy),
-                },
+                Turn::Wait if waits => self.wait_in_line(&mut place, own, &mut listener, &mut line, None).await?,
+                Turn::Wait => return self.let_go(place).await.map(|()| Stood::Busy),
             }
         }
     }
 
-    /// The line after something happened in it. None: it is not waited for that.
+    /// Ends when something happened in the line, or by then.
     async fn wait_in_line(
-        self: &Arc<Self>,
+        &self,
         place: &mut Place,
-        watching: &mut Option<(Arc<Crowd>, Observer)>,
-        waits: bool,
-    ) -> Result<Option<Arc<View>>> {
-        if !waits {
-            return Ok(None);
-        }
-        let spot = Arc::clone(&place.spot);
-        let (crowd, observer) =
-            watching.get_or_insert_with(|| (self.crowds.of(&spot.line), self.changes.observe(spot.line.clone())));
-        place.news_of_line(observer).await?;
-        crowd.look(self, &spot, observer).await.map(Some)
+        own: &Entry,
+        listener: &mut Option<Listener>,
+        line: &mut Followed,
+        by: Option<tokio::time::Instant>,
+    ) -> Result<()> {
+        let listener = listener.get_or_insert_with(|| self.crowds.join(&self.changes, &place.spot));
+        self.hear_of_line(place, own, listener, line, by).await
+    }
+
+    async fn seen(&self, spot: &Spot) -> Result<Followed> {
+        let (asked, view) = self.view(spot).await?;
+        Ok(Followed::new(view, asked))
     }
 }
 

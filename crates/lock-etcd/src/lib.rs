@@ -30,6 +30,7 @@ mod connection;
 mod crowd;
 mod doctor;
 mod error;
+mod follow;
 mod keep;
 mod keys;
 mod ledger;

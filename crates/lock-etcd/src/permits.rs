@@ -13,12 +13,15 @@
 //! The number of permits is that of who came first. Whoever stands in line has found the same number in the request that put
 //! its key; `resize` changes it. The last who gives permits back deletes the key.
 
+use std::sync::Arc;
+
 use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp, TxnResponse};
 use lock_core::{Error, ErrorKind, LockName, Mode, Result, Slots, StoreToken};
 
 use crate::Shared;
 use crate::connection::Again;
 use crate::error::nonsense;
+use crate::follow::Followed;
 use crate::keys::{end_of, stands_as};
 use crate::requests::{Spot, found, get_key, is_there, line, nothing_between, revision, text, unchanged};
 use crate::session::{Session, transact};
@@ -32,7 +35,7 @@ pub(crate) struct Permits {
     /// How many there are.
     pub(crate) of: u32,
     /// When this was put.
-    put: i64,
+    pub(crate) put: i64,
     pub(crate) taken: Vec<Taken>,
 }
 
@@ -45,31 +48,28 @@ pub(crate) struct Taken {
     pub(crate) token: Option<StoreToken>,
 }
 
+/// Who stands in a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stands {
+    pub(crate) entry: Entry,
+    pub(crate) owner: String,
+    /// How many permits it is for; all that there can be, if it is for none.
+    pub(crate) weight: u32,
+    pub(crate) has_lease: bool,
+}
+
 /// A line, and what was known of its permits at the same moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
     pub(crate) at: i64,
     /// The first in line first.
-    pub(crate) line: Vec<KeyValue>,
-    pub(crate) permits: Option<Permits>,
-}
-
-/// Where a claim stands.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// It has taken these.
-    Has(Taken),
-    /// It is to take its permits.
-    Take,
-    Wait,
-    /// Behind this key, which hangs on no lease.
-    Stray(String),
-    Gone,
+    pub(crate) line: Vec<Stands>,
+    pub(crate) permits: Option<Arc<Permits>>,
 }
 
 impl Permits {
     /// What is written there.
-    fn read(key: &KeyValue) -> Result<Self> {
+    pub(crate) fn read(key: &KeyValue) -> Result<Self> {
         let wrong = || {
             let wrong = format!("the key {:?} is not as it was written: remove it, with etcdctl del", text(key.key()));
             Error::new(ErrorKind::Refused, wrong)
@@ -89,12 +89,23 @@ impl Permits {
         std::iter::once(self.of.to_string()).chain(lines).collect()
     }
 
+    /// Those whose keys are in the line, which was read at the same moment.
+    pub(crate) fn holders(&self, line: &[Stands]) -> Vec<Taken> {
+        let has_key = |taken: &&Taken| line.iter().any(|one| one.owner == taken.owner);
+        self.taken.iter().filter(has_key).cloned().collect()
+    }
+
     pub(crate) fn of_owner(&self, owner: &str) -> Option<&Taken> {
         self.taken.iter().find(|taken| taken.owner == owner)
     }
 }
 
 impl Taken {
+    /// Nobody is given the same twice.
+    pub(crate) fn id(&self) -> (String, Option<StoreToken>) {
+        (self.owner.clone(), self.token)
+    }
+
     fn read(line: &str) -> Option<Self> {
         let mut parts = line.splitn(3, ' ');
         let slots = parts.next()?.split(',').map(|slot| slot.parse().ok()).collect::<Option<Vec<u32>>>()?;
@@ -106,48 +117,36 @@ impl Taken {
     }
 }
 
-/// How many permits a key in line is for; all that there can be, of a key that is for none.
-fn weight(line: &str, key: &KeyValue) -> u32 {
-    let shown = text(key.key());
-    let rest = shown.strip_prefix(line).unwrap_or_default();
-    match Standing::of(rest, key, false).mode {
-        Mode::Permits { take, .. } => take,
-        _ => Mode::MOST_PERMITS,
+impl Stands {
+    /// Whose key this is, in the line whose keys begin with that.
+    fn of(line: &str, key: &KeyValue) -> Self {
+        let entry = Entry::of(key);
+        let standing = Standing::of(entry.key.strip_prefix(line).unwrap_or_default(), key, false);
+        let weight = match standing.mode {
+            Mode::Permits { take, .. } => take,
+            _ => Mode::MOST_PERMITS,
+        };
+        Self { entry, owner: standing.owner.as_str().to_owned(), weight, has_lease: key.lease() != 0 }
     }
+}
+
+/// How many permits all of these are for.
+pub(crate) fn weight<'a>(some: impl Iterator<Item = &'a Stands>) -> u32 {
+    some.fold(0, |sum, stands| sum.saturating_add(stands.weight))
 }
 
 impl View {
     /// What a request that asked for it by [`view`] found last.
-    pub(crate) fn of(answer: &TxnResponse) -> Result<Self> {
+    pub(crate) fn of(line: &str, answer: &TxnResponse) -> Result<Self> {
         let mut found = found(answer)?;
-        let (permits, line) = (found.pop().ok_or_else(nonsense)?, found.pop().ok_or_else(nonsense)?);
-        Self::at(revision(answer)?, line, &permits)
-    }
-
-    pub(crate) fn at(at: i64, line: Vec<KeyValue>, permits: &[KeyValue]) -> Result<Self> {
-        Ok(Self { at, line, permits: permits.first().map(Permits::read).transpose()? })
-    }
-
-    /// Whose turn it is, of the claim that has this key.
-    pub(crate) fn turn(&self, spot: &Spot, own: &Entry) -> Turn {
-        let ahead = self.line.iter().take_while(|key| key.create_revision() < own.created);
-        if !self.line.iter().any(|key| Entry::of(key) == *own) {
-            return Turn::Gone;
-        }
-        let Some(permits) = &self.permits else { return Turn::Gone };
-        if let Some(taken) = permits.of_owner(spot.owner.as_str()) {
-            return Turn::Has(taken.clone());
-        }
-        if let Some(stray) = ahead.clone().find(|key| key.lease() == 0) {
-            return Turn::Stray(text(stray.key()));
-        }
-        let taken = ahead.fold(0_u32, |sum, key| sum.saturating_add(weight(&spot.line, key)));
-        if taken.saturating_add(spot.mode.weight()) <= permits.of { Turn::Take } else { Turn::Wait }
+        let (permits, keys) = (found.pop().ok_or_else(nonsense)?, found.pop().ok_or_else(nonsense)?);
+        let permits = permits.first().map(Permits::read).transpose()?.map(Arc::new);
+        Ok(Self { at: revision(answer)?, line: keys.iter().map(|key| Stands::of(line, key)).collect(), permits })
     }
 
     /// Might it take its permits at once, should it join the line now?
     pub(crate) fn has_room(&self, spot: &Spot) -> bool {
-        let taken = self.line.iter().fold(0_u32, |sum, key| sum.saturating_add(weight(&spot.line, key)));
+        let taken = weight(self.line.iter());
         let of = self.permits.as_ref().map_or(0, |permits| permits.of);
         taken.saturating_add(spot.mode.weight()) <= of
     }
@@ -155,20 +154,12 @@ impl View {
     /// # Errors
     /// If others are in line for another kind.
     pub(crate) fn check_kind(&self, spot: &Spot) -> Result<()> {
-        let Some(first) = self.line.iter().find(|key| key.key() != spot.place.as_bytes()) else { return Ok(()) };
-        let shown = text(first.key());
-        match (stands_as(shown.strip_prefix(&spot.line).unwrap_or_default()), &self.permits) {
+        let Some(first) = self.line.iter().find(|one| one.entry.key != spot.place) else { return Ok(()) };
+        match (stands_as(first.entry.key.strip_prefix(&spot.line).unwrap_or_default()), &self.permits) {
             (Mode::Permits { .. }, Some(permits)) => spot.mode.check_kind(Mode::Permits { take: 1, of: permits.of }),
             (Mode::Permits { .. }, None) => Err(nonsense()),
             (lock, _) => spot.mode.check_kind(lock),
         }
-    }
-
-    /// Those who have permits and whose keys are there.
-    fn holders(&self, line: &str) -> Vec<Taken> {
-        let Some(permits) = &self.permits else { return Vec::new() };
-        let has_key = |taken: &&Taken| self.line.iter().any(|key| Standing::is_of(line, key, &taken.owner));
-        permits.taken.iter().filter(has_key).cloned().collect()
     }
 }
 
@@ -191,11 +182,11 @@ pub(crate) fn take(
     own: &Entry,
     session: &Session,
     (tokens, base): (&Tokens, Base),
-    view: &View,
+    line: &Followed,
 ) -> Result<Option<(Txn, Taken)>> {
-    let (Some(key), Some(permits)) = (&spot.permits, &view.permits) else { return Err(nonsense()) };
+    let (Some(key), Some(permits)) = (&spot.permits, line.permits()) else { return Err(nonsense()) };
     let Mode::Permits { take, .. } = spot.mode else { return Err(nonsense()) };
-    let mut holders = view.holders(&spot.line);
+    let mut holders = line.holders();
     let slots = holders.iter().flat_map(|taken| taken.slots.as_slice());
     let slots = Slots::free(Mode::Permits { take, of: permits.of }, slots.copied());
     if slots.as_slice().len() < take as usize {
@@ -248,18 +239,18 @@ impl Shared {
         let view = [line(&prefix), get_key(&key)];
         let wanted = Mode::Permits { take: 1, of: permits };
         let asking = transact(&self.connection, Again::Yes, Txn::new().and_then(view.clone()));
-        let mut view_now = View::of(&asking.await?)?;
+        let mut view_now = View::of(&prefix, &asking.await?)?;
         loop {
-            let Some(last) = view_now.line.last() else { return Ok(false) };
-            let other = view_now.line.iter().map(|key| text(key.key())).find_map(|key| {
-                let mode = stands_as(key.strip_prefix(&prefix).unwrap_or_default());
+            let Some(last) = view_now.line.last().map(|last| &last.entry) else { return Ok(false) };
+            let other = view_now.line.iter().find_map(|one| {
+                let mode = stands_as(one.entry.key.strip_prefix(&prefix).unwrap_or_default());
                 mode.permits().is_none().then_some(mode)
             });
             other.map_or(Ok(()), |other| wanted.check_kind(other))?;
             let Some(known) = &view_now.permits else { return Err(nonsense()) };
-            let holders = view_now.holders(&prefix);
-            let waits = |key: &&KeyValue| !holders.iter().any(|holder| Standing::is_of(&prefix, key, &holder.owner));
-            let most = view_now.line.iter().filter(waits).map(|key| weight(&prefix, key)).max().unwrap_or_default();
+            let holders = known.holders(&view_now.line);
+            let waits = |one: &&Stands| !holders.iter().any(|holder| holder.owner == one.owner);
+            let most = view_now.line.iter().filter(waits).map(|one| one.weight).max().unwrap_or_default();
             if most > permits {
                 return Err(Mode::too_few(permits, most));
             }
@@ -274,15 +265,15 @@ impl Shared {
                 .when([
                     Compare::mod_revision(key.as_str(), CompareOp::Equal, known.put),
                     nobody_new.with_range(end_of(&prefix)),
-                    Compare::create_revision(last.key(), CompareOp::Equal, last.create_revision()),
+                    Compare::create_revision(last.key.as_str(), CompareOp::Equal, last.created),
                 ])
-                .and_then([TxnOp::put(key.as_str(), after.text(), None), TxnOp::put(last.key(), "", Some(tell))])
+                .and_then([TxnOp::put(key.as_str(), after.text(), None), TxnOp::put(last.key.as_str(), "", Some(tell))])
                 .or_else(view.clone());
             let answer = transact(&self.connection, Again::Yes, txn).await?;
             if answer.succeeded() {
                 return Ok(true);
             }
-            view_now = View::of(&answer)?;
+            view_now = View::of(&prefix, &answer)?;
         }
     }
 }

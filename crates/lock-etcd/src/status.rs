@@ -10,7 +10,7 @@ use crate::Shared;
 use crate::connection::Again;
 use crate::error::nonsense;
 use crate::keys::end_of;
-use crate::permits::{Taken, View};
+use crate::permits::{Permits, Taken};
 use crate::requests::{deletions, remove_key, text};
 use crate::session::{READ_AT_ONCE, transact};
 use crate::standing::Standing;
@@ -144,7 +144,7 @@ impl Shared {
             }
             _ => Vec::new(),
         };
-        let permits = View::at(at, Vec::new(), &permits)?.permits.unwrap_or_default();
+        let permits = permits.first().map(Permits::read).transpose()?.unwrap_or_default();
         for standing in &mut standings {
             if let Mode::Permits { take, .. } = standing.mode {
                 standing.mode = Mode::Permits { take, of: permits.of };

@@ -19,9 +19,10 @@ use lock_core::{Error, ErrorKind, Failures, Result};
 use tokio::time::MissedTickBehavior;
 
 use crate::Shared;
-use crate::changes::Changes;
+use crate::changes::{Changes, Opening};
 use crate::connection::{Again, Link};
 use crate::error::nonsense;
+use crate::follow::Happened;
 use crate::keys::end_of;
 use crate::requests::text;
 use crate::session::{READ_AT_ONCE, read};
@@ -169,10 +170,11 @@ impl Shared {
                     return ended();
                 }
             }
-            let (lines, closed) = self.changes.todo();
-            for (number, line) in lines {
-                let options = WatchOptions::new().with_watch_id(number).with_range(end_of(&line));
-                if sender.watch(line, Some(options)).await.is_err() {
+            let (opening, closed) = self.changes.todo();
+            for Opening { number, key, is_line } in opening {
+                let options = WatchOptions::new().with_watch_id(number);
+                let options = if is_line { options.with_range(end_of(&key)) } else { options };
+                if sender.watch(key, Some(options)).await.is_err() {
                     return ended();
                 }
             }
@@ -195,7 +197,10 @@ impl Shared {
                 () = self.ledger.bell.notified() => {}
                 () = self.changes.bell.notified() => {}
                 _ = ticks.tick(), if has_ticks => self.ledger.tick(),
-                _ = sweeps.tick(), if has_sweeps => self.ledger.sweep(),
+                _ = sweeps.tick(), if has_sweeps || self.crowds.any() => {
+                    self.ledger.sweep();
+                    self.crowds.sweep();
+                }
             }
         }
     }
@@ -213,7 +218,8 @@ impl Shared {
         for event in message.events() {
             let Some(key) = event.kv() else { continue };
             let (name, at) = (text(key.key()), key.mod_revision());
-            self.changes.heard(number, &name);
+            let put = (event.event_type() == EventType::Put).then_some(key);
+            self.changes.heard(number, &Happened { key: &name, at, put });
             if Changes::is_of_line(number) {
                 continue;
             }

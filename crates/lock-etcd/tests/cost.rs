@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use etcd_client::{Client, GetOptions};
 use futures_util::future::join_all;
-use lock_core::{Claim, DistributedLock, LockName, Locks, OwnerId, Renewal, Unlocked};
+use lock_core::{Claim, DistributedLock, LockName, Locks, Mode, OwnerId, Renewal, Unlocked};
 use lock_etcd::{EtcdLock, EtcdOptions};
 use test_servers::{EtcdCluster, Proxy};
 use tokio::task::JoinSet;
@@ -276,4 +276,43 @@ async fn many_who_wait_for_permits_ask_for_the_line_together() {
     // Each puts its place, takes its permit and gives it back. Of those who take theirs at the same time one may be refused,
     // and what happens in the line is looked at once for all.
     assert!(joined <= 4 * WAITERS && asked <= 12 * WAITERS, "{joined} requests to join, {asked} in all");
+}
+
+/// However many clients want permits, what happens in the line is told to those who wait: none of them asks for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_contended_permit_is_three_requests_and_no_vain_look() {
+    const CLIENTS: u64 = 12;
+    const TURNS: u64 = 10;
+    let cluster = EtcdCluster::start(1);
+    let clients = join_all((0..CLIENTS).map(|_| client(&cluster))).await;
+    // Each has its session.
+    let free =
+        |number: usize| Claim::new(LockName::new(&number.to_string()).unwrap(), OwnerId::from_store("one"), LONG);
+    for (number, client) in clients.iter().enumerate() {
+        client.try_lock(&free(number)).await.unwrap().unwrap();
+    }
+    let asked = || (cluster.requests(&["Txn"]), cluster.requests(&["Watch"]));
+    let (before, began) = (asked(), Instant::now());
+    let mut tasks = JoinSet::new();
+    for (number, client) in clients.iter().enumerate() {
+        let client = Arc::clone(client);
+        tasks.spawn(async move {
+            for turn in 0..TURNS {
+                let owner = OwnerId::from_store(&format!("{number} {turn}"));
+                let mut claim = Claim::new(LockName::new("x").unwrap(), owner, LONG);
+                claim.mode = Mode::Permits { take: 1, of: 2 };
+                client.lock(&claim).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                client.unlock(&claim).await.unwrap();
+            }
+        });
+    }
+    tokio::time::timeout(BOUND, tasks.join_all()).await.expect("all are served");
+    let [asked, watches] = [asked().0 - before.0, asked().1 - before.1];
+    // A client looks when its watches have begun, and now and then.
+    let looks = watches + (began.elapsed().as_secs() / LOOK.as_secs() + 1) * CLIENTS;
+    // Each puts its place, takes its permit and gives it back. Where a busy machine lets one be late, another may be refused
+    // once.
+    let most = 5 * CLIENTS * TURNS + 2 * looks;
+    assert!(asked <= most, "{asked} requests for {} permits, {watches} watches, {looks} looks", CLIENTS * TURNS);
 }
