@@ -59,6 +59,15 @@ fn main() -> ExitCode {
     if wanted("redis-fence") {
         figures.extend(runtime.block_on(fence::redis(5, second)));
     }
+    if wanted("sqlite-fence") {
+        figures.extend(runtime.block_on(fence::sqlite(folder.path(), 7, second)));
+    }
+    if wanted("postgres-fence") {
+        figures.extend(runtime.block_on(fence::postgres(7, second)));
+    }
+    if wanted("mariadb-fence") {
+        figures.extend(runtime.block_on(fence::mariadb(7, second)));
+    }
     if wanted("etcd-uncontended") {
         figures.extend(runtime.block_on(etcd::uncontended(7, second)));
     }
