@@ -29,6 +29,9 @@
 //!   [`check`] before it reads.
 //! - **Network file systems**, unless their `flock` holds between hosts and their renames are atomic. On NFS, a client
 //!   that was cut off may lose its `flock` to another and not know.
+//! - **A file with two names.** A hard link of it keeps the old marks. A symbolic link leads to the same file and marks,
+//!   also to one that is still to be made.
+//! - **A lock file that is removed** while somebody has its turn: the next one does not wait for them.
 //! - **A holder that is stopped in its turn.** It keeps the others waiting, until it goes on or ends.
 //!
 //! # Errors

@@ -16,9 +16,16 @@ pub(super) struct Places {
 
 impl Places {
     pub(super) fn of(path: &Path) -> Result<Self> {
-        let found = match fs::canonicalize(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::new_in_its_folder(path)?,
-            found => found,
+        let mut place = path.to_owned();
+        let found = loop {
+            match fs::canonicalize(&place) {
+                // A link to a file that is still to be made leads there too. A circle of links is another error.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => match fs::read_link(&place) {
+                    Ok(target) => place = place.parent().unwrap_or(Path::new("")).join(target),
+                    Err(_) => break Self::new_in_its_folder(&place)?,
+                },
+                found => break found,
+            }
         };
         let file = found.map_err(|error| refused("find", path, error))?;
         if file.is_dir() { Err(no_file(path)) } else { Ok(Self { file }) }
@@ -36,20 +43,21 @@ impl Places {
         path.into()
     }
 
-    /// Waits until it is our turn, which ends when the file is closed everywhere. The file is never replaced: whoever
-    /// opens it has the same one as those who have their turn.
+    /// Waits until it is our turn, which ends when the file is closed everywhere. Nobody of us replaces the file. If somebody
+    /// has removed it meanwhile, the turn is that of the file that is there now.
     pub(super) fn turn(&self, slot: Option<u32>, shared: bool) -> Result<File> {
         let path = match slot {
             Some(slot) => self.beside(&format!(".slot{slot}.lock")),
             None => self.beside(".lock"),
         };
         let taken = || {
-            let file = OpenOptions::new().read(true).append(true).create(true).open(&path)?;
             loop {
+                let file = OpenOptions::new().read(true).append(true).create(true).open(&path)?;
                 let taken = if shared { file.lock_shared() } else { file.lock() };
                 match taken {
                     // By a signal that the process handles.
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Ok(()) if !is_at(&file, &path) => {}
                     taken => return taken.map(|()| file),
                 }
             }
@@ -108,6 +116,20 @@ impl Places {
     fn sync_folder(&self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Does this path still lead to this file?
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let of = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    matches!((file.metadata().map(of), fs::metadata(path).map(of)), (Ok(ours), Ok(there)) if ours == there)
+}
+
+/// Elsewhere a file that is open is not removed.
+#[cfg(not(unix))]
+fn is_at(_: &File, _: &Path) -> bool {
+    true
 }
 
 fn no_file(path: &Path) -> Error {

@@ -158,3 +158,44 @@ fn what_is_held_keeps_others_waiting() {
         });
     }
 }
+
+/// A link to a file that is not there yet leads to its place: who comes by the link and who does not have the same marks.
+#[test]
+fn a_link_to_a_file_that_is_still_to_be_made_stays() {
+    let folder = tempdir().unwrap();
+    let [shared, host] = ["shared", "host"].map(|name| folder.path().join(name));
+    for folder in [&shared, &host] {
+        fs::create_dir(folder).unwrap();
+    }
+    symlink("../shared/state", host.join("first")).unwrap();
+    symlink("first", host.join("second")).unwrap();
+    file::check(host.join("second"), access(9)).unwrap();
+    assert_stale(file::check(shared.join("state"), access(7)), 7, 9);
+    for link in ["first", "second"] {
+        assert!(fs::symlink_metadata(host.join(link)).unwrap().is_symlink(), "{link}");
+        assert_stale(file::check(host.join(link), access(7)), 7, 9);
+    }
+    symlink("circle", host.join("circle")).unwrap();
+    assert_eq!(file::check(host.join("circle"), access(9)).unwrap_err().kind(), ErrorKind::Refused);
+    symlink("../none/state", host.join("nowhere")).unwrap();
+    assert_eq!(file::check(host.join("nowhere"), access(9)).unwrap_err().kind(), ErrorKind::Refused);
+}
+
+/// Somebody tidies up while one waits: it has its turn after the one who came by the new lock file.
+#[test]
+fn whoever_waited_at_a_lock_file_that_was_removed_waits_at_the_new_one() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("state");
+    let first = file::hold(&path, access(7)).unwrap();
+    let (ended, end) = channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| ended.send(file::hold(&path, access(8)).map(drop)));
+        assert_eq!(end.recv_timeout(Duration::from_millis(200)).unwrap_err(), RecvTimeoutError::Timeout);
+        fs::remove_file(folder.path().join("state.lock")).unwrap();
+        let second = file::hold(&path, access(9)).unwrap();
+        drop(first);
+        assert_eq!(end.recv_timeout(Duration::from_millis(200)).unwrap_err(), RecvTimeoutError::Timeout);
+        drop(second);
+        assert_stale(end.recv().unwrap(), 8, 9);
+    });
+}
