@@ -19,8 +19,8 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 const REPLICAS: usize = 4;
 const SLOTS: u64 = 3;
 
-/// Stands for a row in the application's database. What it does is one statement there:
-/// `UPDATE job SET slot = :slot, token = :token WHERE name = 'report' AND token <= :token`.
+/// Stands for a row in the application's database. There, `fence::sql::check` refuses who comes too late: see the example
+/// `fenced_record`.
 #[derive(Default)]
 struct Ledger(Mutex<Row>);
 

@@ -47,8 +47,8 @@ async fn a_shared_token_is_refreshed_once() {
 
 #[test]
 fn a_paused_writer_is_refused() {
-    let (_dir, config) = store();
-    fenced_record::demo(config).unwrap();
+    let (dir, config) = store();
+    fenced_record::demo(config, dir.path()).unwrap();
 }
 
 #[cfg(feature = "fence-http")]
