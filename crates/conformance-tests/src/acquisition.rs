@@ -84,7 +84,8 @@ impl<'a> Acquisition<'a> {
             What::Slots { slots } => self.slots = slots,
             What::Denied => self.denied = Some(at),
             What::Failed { unknown } => self.failed = Some((at, *unknown)),
-            What::Told => self.told = Some(at),
+            // Who goes on with a second resource is told again.
+            What::Told => self.told = self.told.or(Some(at)),
             What::Release => self.release = Some(at),
             What::Keep { at_least } => (self.release, self.kept) = (Some(at), Some(*at_least)),
             What::Showed { value } => self.showed = Some(value),

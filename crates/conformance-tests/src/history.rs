@@ -9,6 +9,8 @@ use std::time::Duration;
 use lock_core::Mode;
 use serde::{Deserialize, Serialize};
 
+use crate::resource::Kind;
+
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
@@ -94,6 +96,25 @@ pub enum What {
         token: u64,
         /// What the holder shows.
         value: Option<String>,
+    },
+    /// A protected resource was used, and had answered by this moment.
+    Used {
+        /// Where it is.
+        place: String,
+        /// The resource.
+        resource: String,
+        /// What it was used for.
+        kind: Kind,
+        /// With which fencing token.
+        token: u64,
+        /// When the access was sent.
+        sent: u64,
+        /// Did the client know by then that its lease was over?
+        late: bool,
+        /// The counter after it; `None` if the token was refused.
+        value: Option<u64>,
+        /// Did the client still hold the lock after the answer?
+        held: bool,
     },
     /// The client's process was stopped before this moment.
     Stopped,

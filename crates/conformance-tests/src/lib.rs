@@ -111,7 +111,8 @@
 //! - [`Recorder`] logs acquisitions into a [`history`], and the [`oracle`] judges it.
 //! - [`torture`] runs processes against a store, and strikes them, their networks and the servers, for as long as one
 //!   likes.
-//! - [`resource`] is what such processes protect: a counter that refuses old fencing tokens.
+//! - [`resource`] is what such processes protect: a counter that refuses old fencing tokens; or it is
+//!   [somewhere else](protected), where the checks of applications are tortured.
 //! - [`Proxy`] stands between a client and a server, and holds, delays, resets and refuses.
 //! - [`hostile`] is a server that says what no server says.
 //! - [`Faulty`](lock_core::testing::Faulty), in `lock-core`, is a backend around another that loses replies, delays them,
@@ -133,6 +134,7 @@ mod ordeal;
 mod peer;
 mod plan;
 mod polls;
+pub mod protected;
 mod proxy;
 mod recorder;
 mod report;
@@ -140,6 +142,7 @@ pub mod resource;
 mod rivals;
 mod suite;
 pub mod torture;
+pub mod uses;
 mod victim;
 mod violation;
 mod worker;
@@ -150,4 +153,4 @@ pub use ordeal::Ordeal;
 pub use proxy::Proxy;
 pub use recorder::{Recorded, Recorder};
 pub use suite::{cases, run, run_one};
-pub use worker::worker_main;
+pub use worker::{worker_main, worker_main_with};

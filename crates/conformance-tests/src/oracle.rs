@@ -26,7 +26,7 @@
 //! [`family::permits`](crate::family::permits) has two rules more, for a semaphore that many want all the time.
 //!
 //! And for a resource's own log, in its order, see [`check_resource`]: **F1** tokens of what was let in never fall,
-//! **F2** no update is lost.
+//! **F2** no update is lost. [`uses`](crate::uses) has three rules more, for what the users of resources were answered.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;

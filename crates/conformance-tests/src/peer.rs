@@ -17,7 +17,8 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 
 use crate::history::{Log, What, monotonic, nanos};
-use crate::workload::{Workload, count, pause};
+use crate::protected::{Places, Shown, Visitor};
+use crate::workload::{Workload, pause};
 
 /// How long it holds a lock, in milliseconds. Other libraries promise nothing to who holds for longer than the store
 /// keeps a lock.
@@ -90,6 +91,7 @@ enum Stage {
 struct Rounds<'a> {
     locks: &'a Locks,
     workload: &'a Workload,
+    places: &'a Places,
     program: &'a Program,
     log: Log,
     op: u64,
@@ -100,12 +102,13 @@ struct Rounds<'a> {
 pub(crate) async fn run(
     locks: &Locks,
     workload: &Workload,
+    places: &Places,
     program: &Program,
     mut parent: impl Future<Output = ()> + Unpin,
 ) -> io::Result<()> {
     let mut peer = Peer::start(program)?;
     let mut rng = StdRng::seed_from_u64(workload.seed);
-    let mut rounds = Rounds { locks, workload, program, log: workload.log()?, op: 0, stage: Stage::Over };
+    let mut rounds = Rounds { locks, workload, places, program, log: workload.log()?, op: 0, stage: Stage::Over };
     loop {
         tokio::select! {
             biased;
@@ -147,7 +150,8 @@ impl Rounds<'_> {
         let token = FencingToken::new(holder.token).get();
         self.log.log(self.op, What::Granted { token, until: monotonic() + nanos(LEASE) });
         self.stage = Stage::Held;
-        count(token, Workload::resource(&self.workload.folder, name), pause(rng, HOLDS)).await?;
+        let visitor = Visitor { shown: Shown::alone(name, token), lease: None, log: &self.log };
+        self.places.count(name, &visitor, pause(rng, HOLDS)).await?;
         self.log.log(self.op, What::Release);
         self.stage = Stage::Over;
         let unlocked = peer.ask("unlock").await?;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use lock_core::{ErrorKind, FencingToken, Holder, Lease, LockGuard, Locks, Mode, Mutex, OnceGuard, Result};
 
 use crate::history::{Log, What, monotonic, nanos};
+use crate::protected::Visitor;
 
 /// Takes locks and logs it. Cheap to clone; the clones are one client.
 #[derive(Clone, Debug)]
@@ -154,6 +155,11 @@ impl Recorded {
     /// The permits that are held.
     pub fn slots(&self) -> &[u32] {
         self.lease().slots()
+    }
+
+    /// The holder on its way to what the lock protects.
+    pub(crate) fn visitor(&self) -> Visitor<'_> {
+        Visitor { shown: self.lease().into(), lease: Some(self.lease()), log: &self.log }
     }
 
     /// The fencing token.

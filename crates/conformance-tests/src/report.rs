@@ -10,7 +10,9 @@ use crate::ghosts::ghosts;
 use crate::history::{Event, What};
 use crate::oracle::{self, Tolerance, Violation};
 use crate::ordeal::{Ordeal, freed, ordeals, recoveries};
+use crate::protected::{Logged, Places};
 use crate::torture::{GRACE, PEER, TortureOptions};
+use crate::uses::{self, Writes};
 use crate::workload::{PERMITS, Workload, of_slot};
 
 /// How late a loss may be told, beside stops: what a busy machine needs to get round to it.
@@ -36,6 +38,8 @@ pub struct Report {
     pub worst_notice: Duration,
     /// How many writes the resources let in.
     pub counted: u64,
+    /// What came of the writes, in each place where resources are.
+    pub writes: BTreeMap<String, Writes>,
     /// How many times each thing was done.
     pub blows: BTreeMap<String, usize>,
     /// How many times the store forgot everything, and how many holders learnt that.
@@ -57,17 +61,26 @@ pub struct Report {
 
 impl Report {
     /// Reads and judges what these clients left in the folder.
-    pub(crate) fn of(options: &TortureOptions, folder: &Path, clients: &[String]) -> io::Result<Self> {
+    pub(crate) async fn of(
+        options: &TortureOptions,
+        folder: &Path,
+        places: &Places,
+        clients: &[String],
+    ) -> io::Result<Self> {
         let events = Workload::events(folder, clients)?;
         let verdict = oracle::check(&events, Tolerance { notice: Some(NOTICE), grace: GRACE });
         let (mut violations, mut counted) = (verdict.violations, 0);
         let resources = options.names().into_iter().chain((0..PERMITS).map(of_slot));
-        for (name, log) in Workload::accesses(folder, resources)? {
-            let mut wrong = oracle::check_resource(&log);
-            wrong.iter_mut().for_each(|violation| violation.show(&name, &events));
-            violations.extend(wrong);
-            counted += log.last().map_or(0, |last| last.value);
+        let logs = places.logs(resources).await?;
+        for Logged { place, resource, accesses } in &logs {
+            for mut violation in oracle::check_resource(accesses) {
+                violation.what = format!("{place}, {resource}: {}", violation.what);
+                violation.show(resource, &events);
+                violations.push(violation);
+            }
+            counted += accesses.last().map_or(0, |last| last.value);
         }
+        violations.extend(uses::check(&events, &logs));
         let ordeals = ordeals(&events);
         violations.extend(paralysis(&events, &ordeals, options.calm()));
         violations.extend(ghosts(&events));
@@ -86,6 +99,7 @@ impl Report {
             losses: verdict.losses,
             worst_notice: verdict.worst_notice,
             counted,
+            writes: uses::writes(&events),
             blows,
             forgotten: (count(|what| *what == What::Forgotten), verdict.forgotten),
             worst_forgotten: verdict.worst_forgotten,
@@ -141,6 +155,14 @@ impl fmt::Display for Report {
         writeln!(f, "seed {seed}: {grants} grants, {denials} denials, {failures} failures, {counted} writes let in")?;
         if self.peers > 0 {
             writeln!(f, "{} of the grants to another library's lock", self.peers)?;
+        }
+        for (place, writes) in &self.writes {
+            let Writes { let_in, refused, late, late_refused, woken, woken_refused } = writes;
+            writeln!(
+                f,
+                "{place}: {let_in} writes let in, {refused} refused; after the lease {late}, {late_refused} refused, \
+                 of these after a stop {woken}, {woken_refused} refused"
+            )?;
         }
         let blows: Vec<_> = self.blows.iter().map(|(blow, count)| format!("{count} {blow}")).collect();
         writeln!(f, "blows: {}", if blows.is_empty() { "none".to_owned() } else { blows.join(", ") })?;

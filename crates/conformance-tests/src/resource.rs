@@ -11,6 +11,7 @@ use std::path::Path;
 
 use lock_core::StaleToken;
 use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
 
 /// A read or a write that was let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +27,8 @@ pub struct Access {
 }
 
 /// Whether an access read or wrote.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// It read. Reads present their token too, so that an older writer cannot slip in between a newer one's read and
     /// write.

@@ -28,6 +28,7 @@ use crate::history::Log;
 pub use crate::peer::Program;
 pub use crate::plan::Blow;
 use crate::plan::{Lane, plan};
+use crate::protected::{Elsewhere, Places};
 use crate::proxy::Proxy;
 pub use crate::report::Report;
 pub use crate::victim::Server;
@@ -51,6 +52,8 @@ pub struct TortureOptions {
     pub lease: Duration,
     /// What is done. What nobody here can suffer is left out.
     pub blows: Vec<Blow>,
+    /// Where the resources are that the locks protect; otherwise they are files.
+    pub resources: Option<Elsewhere>,
     /// Where the histories are written, and kept if a rule was broken. It has to be there.
     pub histories: PathBuf,
 }
@@ -65,6 +68,7 @@ impl Default for TortureOptions {
             names: 2,
             lease: Duration::from_secs(1),
             blows: Blow::all(),
+            resources: None,
             histories: std::env::temp_dir(),
         }
     }
@@ -198,7 +202,11 @@ async fn run_in(options: &TortureOptions, site: Site, folder: &Path) -> io::Resu
     let names = options.names().into_iter().chain([SEMAPHORE.to_owned()]).collect();
     ghosts::look(names, options.lease, untouched, &log).await?;
     drop(others);
-    Report::of(options, folder, &clients)
+    let places = match &options.resources {
+        Some(elsewhere) => Places::open(&elsewhere.urls, elsewhere.open).await?,
+        None => Places::files(folder),
+    };
+    Report::of(options, folder, &places, &clients).await
 }
 
 /// Everybody who can be struck, and those who cannot.
@@ -242,6 +250,7 @@ fn seat(
             client: client.clone(),
             folder: folder.clone(),
             names: options.names(),
+            places: options.resources.as_ref().map_or_else(Vec::new, |elsewhere| elsewhere.urls.clone()),
             rounds: None,
             seed: rng.random(),
             // Sections that renewals must keep.

@@ -14,6 +14,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::family::{self, Task};
 use crate::history::monotonic;
+use crate::protected::{Open, Places};
 use crate::resource::Resource;
 use crate::workload::{self, Workload};
 
@@ -86,11 +87,20 @@ pub(crate) enum Answer {
 /// Call this first in `main` of a program that runs the suite or the torture: in a worker process, it does the worker's
 /// job and answers the exit code; in any other it answers `None`. The registry must know the backend under test.
 pub fn worker_main(registry: &Registry) -> Option<ExitCode> {
+    main_of(registry, None)
+}
+
+/// The same, for a torture whose resources are [elsewhere](crate::protected::Elsewhere): this opens their places.
+pub fn worker_main_with(registry: &Registry, open: Open) -> Option<ExitCode> {
+    main_of(registry, Some(open))
+}
+
+fn main_of(registry: &Registry, open: Option<Open>) -> Option<ExitCode> {
     let role = std::env::var(ROLE).ok()?;
     let role: Role = serde_json::from_str(&role).expect("the parent writes roles");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let done = runtime.and_then(|runtime| {
-        let done = runtime.block_on(work(registry, role));
+        let done = runtime.block_on(work(registry, role, open));
         runtime.shutdown_background();
         done
     });
@@ -103,7 +113,7 @@ pub fn worker_main(registry: &Registry) -> Option<ExitCode> {
     })
 }
 
-async fn work(registry: &Registry, role: Role) -> io::Result<()> {
+async fn work(registry: &Registry, role: Role, open: Option<Open>) -> io::Result<()> {
     let config = Config::from_url(&role.url).map_err(io::Error::other)?;
     let lease = Duration::from_millis(role.lease_ms);
     let mut orders = BufReader::new(tokio::io::stdin()).lines();
@@ -122,7 +132,14 @@ async fn work(registry: &Registry, role: Role) -> io::Result<()> {
         }
     };
     match (role.workload, role.task) {
-        (Some(workload), _) => workload::run(&locks, lease, &workload, orders).await,
+        (Some(workload), _) => {
+            let places = match (workload.places.is_empty(), open) {
+                (true, _) => Places::files(&workload.folder),
+                (false, Some(open)) => Places::open(&workload.places, open).await?,
+                (false, None) => return Err(io::Error::other("this program opens no places: see `worker_main_with`")),
+            };
+            workload::run(&locks, lease, &workload, &places, orders).await
+        }
         (_, Some(task)) => family::work(&locks, lease, &task, orders).await,
         _ => obey(&locks, lease, &mut orders).await,
     }

@@ -12,6 +12,7 @@ use tokio::io::{BufReader, Lines, Stdin};
 
 use crate::history::{self, Event, Log};
 use crate::peer::{self, Program};
+use crate::protected::Places;
 use crate::recorder::{Recorded, Recorder, waited};
 use crate::resource::{Access, Resource};
 
@@ -39,6 +40,8 @@ pub(crate) struct Workload {
     pub(crate) names: Vec<String>,
     /// After how many counted rounds to end; without it, when standard input ends.
     pub(crate) rounds: Option<u64>,
+    /// The places where the resources are, by their URLs; without any, they are files in the folder.
+    pub(crate) places: Vec<String>,
     /// What its choices come from.
     pub(crate) seed: u64,
     /// How long the longest section takes, in milliseconds.
@@ -88,6 +91,7 @@ pub(crate) async fn run(
     locks: &Locks,
     lease: Duration,
     workload: &Workload,
+    places: &Places,
     mut stdin: Lines<BufReader<Stdin>>,
 ) -> io::Result<()> {
     let recorder = Recorder::new(workload.log()?);
@@ -95,14 +99,14 @@ pub(crate) async fn run(
     // Ends when the parent lets go of its end of the pipe, or dies.
     let mut parent = std::pin::pin!(async move { while let Ok(Some(_)) = stdin.next_line().await {} });
     if let Some(program) = &workload.peer {
-        return peer::run(locks, workload, program, parent).await;
+        return peer::run(locks, workload, places, program, parent).await;
     }
     let mut counted = 0;
     while workload.rounds.is_none_or(|rounds| counted < rounds) {
         tokio::select! {
             biased;
             () = &mut parent => break,
-            round = round(locks, lease, workload, &recorder, &mut rng) => counted += u64::from(round?),
+            round = round(locks, lease, workload, places, &recorder, &mut rng) => counted += u64::from(round?),
         }
     }
     // What it could not release, the store ends by itself.
@@ -115,16 +119,17 @@ async fn round(
     locks: &Locks,
     lease: Duration,
     workload: &Workload,
+    places: &Places,
     recorder: &Recorder,
     rng: &mut StdRng,
 ) -> io::Result<bool> {
     let can = locks.capabilities();
     if can.modes.permits && rng.random_ratio(1, 5) {
-        return with_permits(locks, lease, workload, recorder, rng).await;
+        return with_permits(locks, lease, workload, places, recorder, rng).await;
     }
     let name = &workload.names[rng.random_range(0..workload.names.len())];
     if can.modes.shared && rng.random_ratio(1, 3) {
-        return read(locks, lease, workload, recorder, rng, name).await;
+        return read(locks, lease, workload, places, recorder, rng, name).await;
     }
     let mutex = locks.mutex(name).lease(lease).wait(lease * 5);
     // As nobody else calls it: whoever sees it knows whose it is.
@@ -160,7 +165,6 @@ async fn round(
     if let Some(value) = &value {
         held.shows(value);
     }
-    let path = Workload::resource(&workload.folder, name);
     let section = async {
         pause(rng, section_ms).await;
         if rng.random_ratio(1, 4)
@@ -173,7 +177,7 @@ async fn round(
         }
         held.check();
     };
-    let counted = held.carelessly(lease / 20, count(held.token().get(), path, section)).await?;
+    let counted = held.carelessly(lease / 20, places.count(name, &held.visitor(), section)).await?;
     held.check();
     over(held, rng).await;
     Ok(counted)
@@ -200,6 +204,7 @@ async fn read(
     locks: &Locks,
     lease: Duration,
     workload: &Workload,
+    places: &Places,
     recorder: &Recorder,
     rng: &mut StdRng,
     name: &str,
@@ -214,15 +219,13 @@ async fn read(
         pause(rng, 5).await;
         return Ok(false);
     };
-    let (token, path) = (held.token().get(), Workload::resource(&workload.folder, name));
     let section_ms = if rng.random_ratio(1, 6) { workload.section_ms } else { workload.section_ms / 20 };
     let section = async {
         pause(rng, section_ms).await;
         held.check();
-        access(path, move |resource| resource.share(token)).await
+        places.share(name, &held.visitor()).await
     };
-    // Whether it was let in, is in the resource's own history.
-    let _ = held.carelessly(lease / 20, section).await?;
+    held.carelessly(lease / 20, section).await?;
     held.check();
     over(held, rng).await;
     Ok(false)
@@ -233,6 +236,7 @@ async fn with_permits(
     locks: &Locks,
     lease: Duration,
     workload: &Workload,
+    places: &Places,
     recorder: &Recorder,
     rng: &mut StdRng,
 ) -> io::Result<bool> {
@@ -249,46 +253,28 @@ async fn with_permits(
         return Ok(false);
     };
     let section_ms = if rng.random_ratio(1, 6) { workload.section_ms } else { workload.section_ms / 20 };
-    use_slots(held, &workload.folder, lease, section_ms, rng).await?;
+    use_slots(held, places, lease, section_ms, rng).await?;
     Ok(false)
 }
 
 /// Counts in the resource of each slot, and gives the permits back.
 pub(crate) async fn use_slots(
     held: Recorded,
-    folder: &Path,
+    places: &Places,
     lease: Duration,
     section_ms: u64,
     rng: &mut StdRng,
 ) -> io::Result<()> {
-    let token = held.token().get();
     for slot in held.slots().to_vec() {
-        let path = Workload::resource(folder, &of_slot(slot));
         let section = async {
             pause(rng, section_ms).await;
             held.check();
         };
-        held.carelessly(lease / 20, count(token, path, section)).await?;
+        held.carelessly(lease / 20, places.count(&of_slot(slot), &held.visitor(), section)).await?;
     }
     held.check();
     over(held, rng).await;
     Ok(())
-}
-
-/// Reads, thinks, and writes one more, without asking whether the lock is still held: that is what the token is for.
-pub(crate) async fn count(token: u64, path: PathBuf, thinks: impl Future<Output = ()>) -> io::Result<bool> {
-    let Ok(value) = access(path.clone(), move |resource| resource.read(token)).await? else { return Ok(false) };
-    thinks.await;
-    Ok(access(path, move |resource| resource.write(token, value + 1)).await?.is_ok())
-}
-
-/// An access may block for as long as another process is stopped in the middle of one.
-async fn access<T: Send + 'static>(
-    path: PathBuf,
-    access: impl FnOnce(&mut Resource) -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    let done = tokio::task::spawn_blocking(move || access(&mut Resource::open(&path)?)).await;
-    done.map_err(io::Error::other)?
 }
 
 pub(crate) async fn pause(rng: &mut StdRng, most_ms: u64) {

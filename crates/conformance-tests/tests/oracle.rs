@@ -278,6 +278,8 @@ fn n1_told_late_or_never() {
     let told = |at: u64| History::default().grant("a", 1, 10, [0, 10, 900]).at(at, "a", 1, What::Told);
     told(950).breaks(&[]);
     told(951).breaks(&["N1"]);
+    // The first time counts.
+    told(950).at(2000, "a", 1, What::Told).breaks(&[]);
     // A stop does not count.
     told(1500).at(400, "a", 0, What::Stopped).at(1490, "a", 0, What::Continued).breaks(&[]);
     // Never told, and alive.

@@ -52,8 +52,7 @@ pub use api::{
     Semaphore, ShutdownReport, Skipped,
 };
 pub use authors::{
-    Background, Failures, HostClock, HostTime, InLine, News, TlsFiles, TokenBase, Waiters, Waiting, Watched, read_file,
-    warn_of,
+    Background, Failures, InLine, News, TlsFiles, TokenBase, Waiters, Waiting, Watched, read_file, warn_of,
 };
 pub use both::{Both, TokensOf};
 pub use connect::{

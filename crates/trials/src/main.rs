@@ -12,6 +12,7 @@ mod fuzz;
 mod guarantees;
 mod observers;
 mod permits;
+mod places;
 mod record;
 mod torture;
 
@@ -47,7 +48,7 @@ enum Trial {
 
 fn main() -> ExitCode {
     // The torture's workers are this program, started again.
-    if let Some(code) = conformance_tests::worker_main(&oarlock::registry()) {
+    if let Some(code) = conformance_tests::worker_main_with(&oarlock::registry(), places::open) {
         return code;
     }
     let done = match Trial::parse() {

@@ -1,5 +1,5 @@
 //! `cargo xtask torture BACKEND`: worker processes, random blows at them, their networks and the server, and the oracle
-//! over what they logged.
+//! over what they logged. The locks protect files, or the resources of [`places`].
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -7,13 +7,16 @@ use std::process::Command;
 use std::time::Duration;
 
 use clap::Args;
+use conformance_tests::protected::Elsewhere;
 use conformance_tests::torture::{self, Blow, Program, Report, Server, Site, TortureOptions};
+use conformance_tests::uses::Writes;
 use oarlock::Capabilities;
 use test_servers::{
     Disk, EtcdCluster, MariaDbServer, PostgresServer, RedisServer, ZookeeperServers, curator_mutex, go_mutex,
 };
 
 use crate::guarantees;
+use crate::places::{self, CHECKED, Place};
 use crate::record::Record;
 
 /// The shortest lease that etcd gives.
@@ -44,6 +47,10 @@ pub(crate) struct Options {
     /// What is done, such as `stop,kill,cut-answers,kill-server`; all by default.
     #[arg(long, value_delimiter = ',')]
     faults: Vec<Blow>,
+    /// Has the locks protect counters in these places, where an application's checks of fencing tokens are: all that
+    /// check if none is named. It fails unless each refused a write that came too late.
+    #[arg(long, value_delimiter = ',', num_args = 0..=1, require_equals = true, default_missing_values = CHECKED)]
+    resources: Option<Vec<Place>>,
     /// Keeps what came of it, and how soon locks of killed holders come free, for the page of guarantees.
     #[arg(long)]
     record: bool,
@@ -171,7 +178,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         return Err(format!("--minutes: nobody is struck in the last {:?}, so it has to be longer", torture.calm()));
     }
     on_a_runtime(async {
-        let report = suffer(backend, &torture).await?;
+        let report = suffer(backend, &torture, options.resources.as_deref().unwrap_or_default()).await?;
         let mut broken = !report.violations.is_empty();
         if options.record {
             let (crashes, offers) = crashes(backend, &torture).await?;
@@ -184,17 +191,38 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
 }
 
 /// Tortures a store made for this.
-async fn suffer(backend: &str, torture: &TortureOptions) -> Result<Report, String> {
+async fn suffer(backend: &str, torture: &TortureOptions, places: &[Place]) -> Result<Report, String> {
     let folder = test_servers::folder(Disk::Memory);
     let site = with_peers(backend, site(backend, folder.path())?);
     let peers = site.has_peers();
+    let mut started = Vec::new();
+    for place in places {
+        started.push(place.start(folder.path()).await?);
+    }
+    let mut torture = torture.clone();
+    if !started.is_empty() {
+        let urls = started.iter().map(|place| place.url.clone()).collect();
+        torture.resources = Some(Elsewhere { urls, open: places::open });
+    }
     println!("torturing {backend} for {:?} with seed {}", torture.duration, torture.seed);
-    let report = torture::run(torture, site).await.map_err(|error| error.to_string())?;
+    let report = torture::run(&torture, site).await.map_err(|error| error.to_string())?;
     println!("{report}");
+    if torture.resources.is_some() {
+        was_late(&report)?;
+    }
     if peers && report.peers == 0 {
         return Err("the other library's lock was never granted".to_owned());
     }
     Ok(report)
+}
+
+/// A check at which nobody came too late has not been attacked.
+fn was_late(report: &Report) -> Result<(), String> {
+    let idle = |writes: &Writes| writes.woken == 0 || writes.late_refused == 0;
+    match report.writes.iter().find(|(_, writes)| idle(writes)) {
+        Some((place, writes)) => Err(format!("no writer came too late to {place} and was refused: {writes:?}")),
+        None => Ok(()),
+    }
 }
 
 /// How soon a lock comes free whose holder was killed, when nothing else is wrong: of two, one holds and one waits. And

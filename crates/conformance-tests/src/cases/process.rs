@@ -39,6 +39,7 @@ pub(crate) async fn excl_processes(ctx: Ctx) {
                 client: client.clone(),
                 folder: folder.path().to_owned(),
                 names: vec!["x".into()],
+                places: Vec::new(),
                 rounds: Some(ROUNDS),
                 seed,
                 section_ms: 10,

@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{Locks, Mode};
@@ -24,6 +25,7 @@ use crate::ghosts::{self, ghosts};
 use crate::history::{Event, Log, What, monotonic};
 use crate::oracle::{self, Tolerance, Violation};
 use crate::plan::Blow;
+use crate::protected::Places;
 use crate::recorder::{Recorder, waited};
 use crate::torture::{GRACE, Site};
 use crate::victim::Seat;
@@ -68,10 +70,11 @@ impl PermitsOptions {
 pub(super) async fn work(locks: &Locks, lease: Duration, task: &Task, of: u32, tasks: usize) -> io::Result<()> {
     let log = Log::to_file(&task.client, &Workload::history(&task.folder, &task.client))?;
     let recorder = Recorder::new(log);
+    let places = Arc::new(Places::files(&task.folder));
     let mut wanting = JoinSet::new();
     for number in 0..tasks {
         let rng = StdRng::seed_from_u64(task.seed ^ (number as u64) << 16);
-        wanting.spawn(want(locks.clone(), recorder.clone(), task.folder.clone(), lease, of, rng));
+        wanting.spawn(want(locks.clone(), recorder.clone(), Arc::clone(&places), lease, of, rng));
     }
     match wanting.join_next().await {
         Some(ended) => ended.map_err(io::Error::other)?,
@@ -82,7 +85,7 @@ pub(super) async fn work(locks: &Locks, lease: Duration, task: &Task, of: u32, t
 async fn want(
     locks: Locks,
     recorder: Recorder,
-    folder: PathBuf,
+    places: Arc<Places>,
     lease: Duration,
     of: u32,
     mut rng: StdRng,
@@ -96,7 +99,7 @@ async fn want(
             Ok(Some(held)) => {
                 // Some sections need renewals; the others have permits change hands.
                 let leases = if rng.random_ratio(1, 6) { 2.0 } else { 0.1 };
-                use_slots(held, &folder, lease, lease.mul_f64(leases).as_millis() as u64, &mut rng).await?;
+                use_slots(held, &places, lease, lease.mul_f64(leases).as_millis() as u64, &mut rng).await?;
             }
             Ok(None) => {}
             Err(_) => drop(failed(lease).await?),

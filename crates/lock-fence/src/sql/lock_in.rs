@@ -6,7 +6,7 @@ use sqlx::Transaction;
 use super::{Fenced, explained};
 use crate::Access;
 
-/// A database in which a transaction can be the lock: `sqlx::Postgres`, `sqlx::MySql` and `sqlx::Sqlite`.
+/// A database in which a transaction can be the lock: `sqlx::Postgres` and `sqlx::MySql`.
 pub trait Locking: Fenced + taking::Take {}
 
 impl<DB: Fenced + taking::Take> Locking for DB {}
@@ -35,9 +35,8 @@ pub(crate) mod taking {
 ///   the store. Keep such transactions shorter than a third of the shortest lease: a late renewal of a lease that is
 ///   over waits as well, with all that is renewed by the same request.
 /// - **PostgreSQL with `mode=session`** has no rows, and is refused.
-/// - **SQLite** locks files, not rows. A transaction that writes is the only one of its file, so this one also keeps out
-///   those that lock other names, and every other writer. What the call adds is that no lease runs, and a token. Clients
-///   that want or renew a lease of any name in this file wait as well, for the `busy` of their store.
+/// - **SQLite** has no such call: a transaction that writes is the only one of its file anyway. It does not look whether
+///   a lease runs, though.
 /// - **Deadlock**: two transactions that lock several names in different orders can block each other. The database ends
 ///   one of them, with [`ErrorKind::Conflict`].
 ///
@@ -86,7 +85,7 @@ where
 
 /// Why a lock of this database has no row.
 const NO_TABLES: &str =
-    "there is no table oarlock_lock; it is made by the first lock that a lock store with rows takes in this database";
+    "there is no table oarlock_lock; connect a lock store with rows to this database once, which makes it";
 
 /// The numbers of a store are the tokens' upper bits.
 fn access(name: &LockName, number: i64) -> Result<Access> {

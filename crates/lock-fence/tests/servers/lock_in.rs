@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Claim, DistributedLock, ErrorKind, Kept, LockName, Locks, OwnerId, Renewal};
+use lock_core::{DistributedLock, ErrorKind, Locks};
 use lock_fence::{Access, Stale, sql};
-use lock_sql::{MySqlLock, PostgresLock, PostgresSessionLock, SqliteLock};
-use sqlx::{Executor, MySql, Pool, Postgres, Sqlite};
+use lock_sql::{MySqlLock, PostgresLock, PostgresSessionLock};
+use sqlx::{Executor, MySql, Pool, Postgres};
 use test_servers::{MariaDbServer, PostgresServer};
 
-use crate::databases::{LEVELS, mysql, postgres, sqlite};
+use crate::databases::{LEVELS, mysql, postgres};
 
 const NAME: &str = "orders/42";
 
@@ -17,15 +17,9 @@ fn locks(store: impl DistributedLock + 'static) -> Locks {
     Locks::new(Arc::new(store))
 }
 
-/// A case for each database at each isolation level.
+/// A case for both databases at each isolation level.
 macro_rules! each {
     ($case:ident) => {{
-        let folder = tempfile::tempdir().unwrap();
-        println!("SQLite");
-        let leases = locks(SqliteLock::open(folder.path().join("data.db"), "oarlock").await.unwrap());
-        let pool = sqlite(&folder).await;
-        leases.mutex("makes the tables").lock().await.unwrap().unlock().await.unwrap();
-        $case!(pool, leases, Sqlite);
         let (server, mariadb) = (PostgresServer::start(), MariaDbServer::start());
         for level in LEVELS {
             println!("{level}");
@@ -145,81 +139,8 @@ async fn transactions_follow_each_other() {
     each!(counts);
 }
 
-macro_rules! goes_by_the_lease {
-    ($pool:ident, $leases:ident, $database:ty) => {{
-        const LEASE: Duration = Duration::from_millis(500);
-        let pool: &Pool<$database> = &$pool;
-        let store = $leases.backend();
-        let claim =
-            |name: &str, owner: &str| Claim::new(LockName::new(name).unwrap(), OwnerId::from_store(owner), LEASE);
-        // One whose holder is gone, and one that outlives its holder.
-        let (dead, kept) = (claim("dead", "dead@host:1#1"), claim("kept", "kept@host:1#2"));
-        let grant = store.try_lock(&dead).await.unwrap().unwrap();
-        store.try_lock(&kept).await.unwrap().unwrap();
-        assert_eq!(store.keep(&kept, Duration::from_secs(60)).await.unwrap(), Kept::Kept);
-        tokio::time::sleep(LEASE + Duration::from_millis(50)).await;
-        let mut tx = pool.begin().await.unwrap();
-        let access = sql::lock_in(&mut tx, "dead").await.unwrap();
-        assert!(grant.token.get() << 8 < access.token());
-        tx.commit().await.unwrap();
-        assert_eq!(store.renew(&[dead]).await.remove(0).unwrap(), Renewal::NotHeld);
-        let error = sql::lock_in(&mut pool.begin().await.unwrap(), "kept").await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
-        store.evict(&kept.name).await.unwrap();
-        sql::lock_in(&mut pool.begin().await.unwrap(), "kept").await.unwrap();
-    }};
-}
-
-#[tokio::test]
-async fn a_lease_counts_as_long_as_it_runs() {
-    each!(goes_by_the_lease);
-}
-
-/// The host was started again: what ran before goes by the wall clock.
-#[tokio::test]
-async fn in_sqlite_a_lease_of_another_boot_goes_by_the_wall_clock() {
-    let folder = tempfile::tempdir().unwrap();
-    let leases = locks(SqliteLock::open(folder.path().join("data.db"), "oarlock").await.unwrap());
-    let pool = sqlite(&folder).await;
-    let guard = leases.mutex(NAME).lock().await.unwrap();
-    for (change, locked) in [
-        ("boot = boot + 1, expires_us = 0", false),
-        ("expires_wall_us = expires_wall_us - 40000000", true),
-        // The wall clock went back since, by an hour.
-        ("owner = 'gone', expires_wall_us = expires_wall_us + 3600000000", true),
-        ("owner = 'kept#gone', lease_us = 1 << 60", false),
-    ] {
-        let change = format!("UPDATE oarlock_lock SET {change}");
-        pool.execute(sqlx::AssertSqlSafe(change)).await.unwrap();
-        let mut tx = pool.begin().await.unwrap();
-        assert_eq!(sql::lock_in(&mut tx, NAME).await.is_ok(), locked);
-        tx.rollback().await.unwrap();
-    }
-    drop(guard);
-}
-
-/// In a file there is one writer at a time: who has read something else before is too late, and begins again.
-#[tokio::test]
-async fn in_sqlite_a_transaction_that_has_read_begins_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let leases = locks(SqliteLock::open(folder.path().join("data.db"), "oarlock").await.unwrap());
-    leases.mutex("makes the tables").lock().await.unwrap().unlock().await.unwrap();
-    let pool = sqlite(&folder).await;
-    let mut late = pool.begin().await.unwrap();
-    sqlx::query("SELECT count(*) FROM oarlock_lock").fetch_one(&mut *late).await.unwrap();
-    let mut tx = pool.begin().await.unwrap();
-    let access = sql::lock_in(&mut tx, NAME).await.unwrap();
-    tx.commit().await.unwrap();
-    assert_eq!(sql::lock_in(&mut late, NAME).await.unwrap_err().kind(), ErrorKind::Conflict);
-    late.rollback().await.unwrap();
-    assert!(access.token() < sql::lock_in(&mut pool.begin().await.unwrap(), NAME).await.unwrap().token());
-}
-
 #[tokio::test]
 async fn without_rows_it_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let error = sql::lock_in(&mut sqlite(&folder).await.begin().await.unwrap(), NAME).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Refused, "{error:?}");
     let server = PostgresServer::start();
     let pool = postgres(&server, LEVELS[0]).await;
     for sessions in [false, true] {

@@ -5,10 +5,11 @@
 
 use std::sync::atomic::Ordering;
 
-use lock_core::{Clock, HostClock};
+use lock_core::Clock;
 use rusqlite::Connection;
 
 use super::error::Code;
+use super::host_clock::HostClock;
 use super::queue::Job;
 use super::row::{Columns, Row};
 use super::statements::{BEGIN, COMMIT, ROLLBACK};

@@ -6,6 +6,7 @@ mod checkpoint;
 mod connection;
 mod doctor;
 mod error;
+mod host_clock;
 mod keep;
 mod mode_statements;
 mod modes;

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::{
-    BackendFactory, Clock, DistributedLock, Error, ErrorKind, HostClock, Result, SystemClock, Target, check_prefix,
-    warn_of,
+    BackendFactory, Clock, DistributedLock, Error, ErrorKind, Result, SystemClock, Target, check_prefix, warn_of,
 };
 
 use super::SqliteLock;
 use super::connection::check_folder;
+use super::host_clock::HostClock;
 use super::store::Store;
 
 /// Longer than anybody waits for another writer, and short enough for SQLite.

@@ -3,8 +3,9 @@
 //! The parameters are the same everywhere, see [`Ask`]: ?1 the lock's key, ?2 the owner, ?3 our boot, ?4 the host's
 //! time, ?5 the wall clock, ?6 a lease, ?7 a ticket or a limit, ?8 a text. All times are in microseconds.
 
-use lock_core::HostTime;
 use rusqlite::Statement;
+
+use super::host_clock::Moment;
 
 /// The version of the tables below, in `oarlock_meta`.
 pub(super) const VERSION: i64 = 2;
@@ -428,7 +429,7 @@ impl From<Ask<'_>> for Asked {
 
 impl Asked {
     /// Binds the parameters. A statement need not name the last ones.
-    pub(super) fn bind(&self, statement: &mut Statement<'_>, boot: i64, now: HostTime) -> rusqlite::Result<()> {
+    pub(super) fn bind(&self, statement: &mut Statement<'_>, boot: i64, now: Moment) -> rusqlite::Result<()> {
         let count = statement.parameter_count();
         for index in 1..=count {
             match index {

@@ -8,12 +8,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant as Real};
 
 use futures_util::future::{Either, select};
-use lock_core::{Clock, Error, ErrorKind, HostClock, Instant, Result};
+use lock_core::{Clock, Error, ErrorKind, Instant, Result};
 
 use super::batch::{self, At};
 use super::checkpoint::Checkpoints;
 use super::connection::{self, Opened, beside};
 use super::error::{Code, of_statement};
+use super::host_clock::HostClock;
 use super::options::make_folder_of;
 use super::queue::{Queue, Slot, Turn, Waits};
 use super::row::Row;

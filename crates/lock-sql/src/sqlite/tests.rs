@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant as Real};
 
 use lock_core::{
-    Claim, DistributedLock, ErrorKind, Grant, HostClock, ListQuery, LockName, OwnerId, Renewal, SystemClock, Unlocked,
+    Claim, DistributedLock, ErrorKind, Grant, ListQuery, LockName, OwnerId, Renewal, SystemClock, Unlocked,
 };
 use sqlx::{ConnectOptions, Connection, SqliteConnection};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
+use super::host_clock::HostClock;
 use super::statements::{Ask, SCHEMA};
 use super::{SqliteLock, SqliteOptions};
 

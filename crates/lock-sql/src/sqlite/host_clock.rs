@@ -1,4 +1,4 @@
-//! The clock of a store whose users all run on one host.
+//! The store's clock. All processes that share the file run on one host, so it is the host's.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -6,60 +6,56 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// the numbers for ever.
 const LATEST_WALL_US: i64 = 1 << 54;
 
-/// A reading of [`HostClock`], in microseconds.
+/// The time that a statement is sent with, in microseconds.
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct HostTime {
+pub(super) struct Moment {
     /// Since the host started; it counts while the host sleeps, and setting the wall clock does not move it.
-    pub host_us: i64,
-    /// Since 1970, as the wall clock has it. Use it only for what another boot left, and for tokens.
-    pub wall_us: i64,
+    pub(super) host_us: i64,
+    /// Since 1970, as the wall clock has it. Only rows of another boot, and tokens, look at it.
+    pub(super) wall_us: i64,
 }
 
-/// The time of the host, which all processes on it share: the clock of a store that is a file.
+/// Reads the host's time.
 ///
-/// Read it just before a request is sent. A reading that has become stale meanwhile is older than the truth: it makes us
-/// see another's lease as still running, and our own end early. Both are safe.
+/// It is read just before a statement is sent, not by SQLite while it runs. A reading that has become stale meanwhile
+/// is older than the truth: it makes us see another's lease as still running, and our own end early. Both are safe.
 #[derive(Debug)]
-pub struct HostClock {
+pub(super) struct HostClock {
     boot: i64,
     /// By how much our time namespace is ahead of the host.
     ahead_us: i64,
+    #[cfg(test)]
     wall_ahead_us: i64,
-}
-
-impl Default for HostClock {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl HostClock {
     /// The clock of the host that this process runs on.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         // Without the boot's id (not on Linux, or hidden) the readings of two boots cannot be told apart: wall time
         // then.
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
-        Self { boot: boot_number(&boot), ahead_us: boottime_offset_us(&offsets), wall_ahead_us: 0 }
+        Self {
+            boot: boot_number(&boot),
+            ahead_us: boottime_offset_us(&offsets),
+            #[cfg(test)]
+            wall_ahead_us: 0,
+        }
     }
 
-    /// For tests: a clock of another boot, with the host's time and the wall clock so much ahead, in microseconds.
-    pub fn shifted(boot: i64, ahead_us: i64, wall_ahead_us: i64) -> Self {
-        Self { boot, ahead_us: -ahead_us, wall_ahead_us }
-    }
-
-    /// The boot that [`HostTime::host_us`] counts from; zero where there is only wall time.
-    pub fn boot(&self) -> i64 {
+    /// The boot that [`Moment::host_us`] counts from; zero where there is only wall time.
+    pub(super) fn boot(&self) -> i64 {
         self.boot
     }
 
     /// The time now.
-    pub fn now(&self) -> HostTime {
+    pub(super) fn now(&self) -> Moment {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let wall_us = i64::try_from(wall.as_micros()).unwrap_or(i64::MAX).min(LATEST_WALL_US) + self.wall_ahead_us;
+        let wall_us = i64::try_from(wall.as_micros()).unwrap_or(i64::MAX).min(LATEST_WALL_US);
+        #[cfg(test)]
+        let wall_us = wall_us + self.wall_ahead_us;
         let host_us = if self.boot == 0 { wall_us } else { boottime_us() - self.ahead_us };
-        HostTime { host_us, wall_us }
+        Moment { host_us, wall_us }
     }
 }
 
@@ -89,6 +85,14 @@ fn boottime_offset_us(offsets: &str) -> i64 {
         found.then_some(seconds.saturating_mul(1_000_000) + nanos / 1000)
     };
     offsets.lines().find_map(parse).unwrap_or(0)
+}
+
+#[cfg(test)]
+impl HostClock {
+    /// A clock that differs from the host's.
+    pub(super) fn shifted(boot: i64, ahead_us: i64, wall_ahead_us: i64) -> Self {
+        Self { boot, ahead_us: -ahead_us, wall_ahead_us }
+    }
 }
 
 #[cfg(test)]
