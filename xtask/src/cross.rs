@@ -16,7 +16,13 @@ const NEEDED: [(&str, &str); 4] = [
 const CHECKS: [(&str, &[&str]); 2] = [
     (
         "aarch64-apple-darwin",
-        &["-p", "oarlock-cli", "--no-default-features", "--features", "sqlite,postgres,mysql,redis,zookeeper"],
+        &[
+            "-p",
+            "oarlock-cli",
+            "--no-default-features",
+            "--features",
+            "sqlite,postgres,mysql,redis,memcached,zookeeper",
+        ],
     ),
     (
         "x86_64-pc-windows-gnu",
@@ -25,7 +31,7 @@ const CHECKS: [(&str, &[&str]); 2] = [
             "oarlock",
             "--no-default-features",
             "--features",
-            "blocking,macros,metrics,postgres,mysql,redis,zookeeper",
+            "blocking,macros,metrics,postgres,mysql,redis,memcached,zookeeper",
         ],
     ),
 ];

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 /// Programs (and files) that building and testing everything needs, and the Debian packages that have them.
-const NEEDED: [(&str, &str); 24] = [
+const NEEDED: [(&str, &str); 25] = [
     ("sh", "dash"),
     ("cc", "gcc"),
     ("setsid", "util-linux"),
@@ -27,6 +27,7 @@ const NEEDED: [(&str, &str); 24] = [
     ("/usr/share/gocode/src/go.etcd.io/etcd/clientv3/client.go", "golang-etcd-server-dev"),
     ("protoc", "protobuf-compiler"),
     ("/usr/include/google/protobuf/descriptor.proto", "libprotobuf-dev"),
+    ("memcached", "memcached"),
     ("strace", "strace"),
 ];
 

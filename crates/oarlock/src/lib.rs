@@ -11,6 +11,8 @@ pub use lock_core::*;
 #[cfg(feature = "etcd")]
 pub use lock_etcd as etcd;
 pub use lock_fence as fence;
+#[cfg(feature = "memcached")]
+pub use lock_memcached as memcached;
 #[cfg(feature = "redis")]
 pub use lock_redis as redis;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
@@ -36,6 +38,7 @@ pub fn registry() -> Registry {
         ("rediss+sentinel", "redis"),
         ("redis+cluster", "redis"),
         ("rediss+cluster", "redis"),
+        ("memcached", "memcached"),
         ("zookeeper", "zookeeper"),
         ("zk", "zookeeper"),
         ("etcd", "etcd"),
@@ -49,6 +52,8 @@ pub fn registry() -> Registry {
     }
     #[cfg(feature = "etcd")]
     registry.register(lock_etcd::EtcdFactory);
+    #[cfg(feature = "memcached")]
+    registry.register(lock_memcached::MemcachedFactory);
     #[cfg(feature = "mysql")]
     registry.register(lock_sql::MySqlFactory);
     #[cfg(feature = "postgres")]

@@ -25,6 +25,7 @@ pages! {
     postgres: "postgres.md",
     postgres_sessions: "postgres-sessions.md",
     mysql: "mysql.md",
+    memcached: "memcached.md",
     shedlock: "shedlock.md",
     changing_stores: "changing-stores.md",
     moving_fleet: "moving-fleet.md",

@@ -15,10 +15,11 @@ pub(crate) struct Options {
 }
 
 /// What others depend on.
-const LIBRARIES: [&str; 8] = [
+const LIBRARIES: [&str; 9] = [
     "lock-core",
     "lock-fence",
     "lock-sql",
+    "lock-memcached",
     "lock-redis",
     "lock-zookeeper",
     "lock-etcd",

@@ -16,13 +16,18 @@ const PAGE: &str = "docs/guarantees.md";
 const WIDTH: usize = 120;
 
 /// Each backend that passes the suite: where that is run, and where it declares the cases that it does not pass.
-const SUITES: [(&str, &str, &str); 10] = [
+const SUITES: [(&str, &str, &str); 11] = [
     ("sqlite", "crates/lock-sql/tests/conformance.rs", "crates/lock-sql/tests/conformance.rs"),
     ("redis", "crates/lock-redis/tests/conformance.rs", "crates/lock-redis/tests/conformance.rs"),
     (
         "redis-cluster",
         "crates/lock-redis/tests/conformance_cluster.rs",
         "crates/lock-redis/tests/conformance_cluster.rs",
+    ),
+    (
+        "memcached",
+        "crates/lock-memcached/tests/conformance_memcached.rs",
+        "crates/lock-memcached/tests/conformance_memcached.rs",
     ),
     ("zookeeper", "crates/lock-zookeeper/tests/ensemble.rs", "crates/lock-zookeeper/tests/harness/mod.rs"),
     ("etcd", "crates/lock-etcd/tests/conformance_three.rs", "crates/lock-etcd/tests/common/mod.rs"),

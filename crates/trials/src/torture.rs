@@ -12,7 +12,8 @@ use conformance_tests::torture::{self, Blow, Program, Report, Server, Site, Tort
 use conformance_tests::uses::Writes;
 use oarlock::Capabilities;
 use test_servers::{
-    Disk, EtcdCluster, MariaDbServer, PostgresServer, RedisServer, ZookeeperServers, curator_mutex, go_mutex,
+    Disk, EtcdCluster, MariaDbServer, MemcachedServer, PostgresServer, RedisServer, ZookeeperServers, curator_mutex,
+    go_mutex,
 };
 
 use crate::guarantees;
@@ -29,8 +30,8 @@ const CRASHES: u32 = 60;
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// The backend on a store made for this: `sqlite`, `postgres`, `postgres-session`, `mysql`, `redis`,
-    /// `redis-forgetful`, which keeps nothing on disk, or `zookeeper` or `etcd`, three of them; or the URL of a store, of
-    /// which only the clients are struck.
+    /// `redis-forgetful` or `memcached`, which keep nothing on disk, or `zookeeper` or `etcd`, three of them; or the URL of
+    /// a store, of which only the clients are struck.
     backend: String,
     /// For how long.
     #[arg(long, default_value_t = 1.0)]
@@ -133,6 +134,7 @@ pub(crate) fn site(backend: &str, folder: &Path) -> Result<Site, String> {
         "mysql" => one(MariaDbServer::start().apart(), |address| format!("mysql://root@{address}/mysql")),
         "redis" => redis(&["--appendonly", "yes", "--appendfsync", "always"]),
         "redis-forgetful" => redis(&[]),
+        "memcached" => one(MemcachedServer::start().apart(), |address| format!("memcached://{address}")),
         "zookeeper" => {
             Site::of(ZookeeperServers::start_with(3, &[]).apart(), |addresses| hosts("zookeeper", addresses))
         }
@@ -141,7 +143,7 @@ pub(crate) fn site(backend: &str, folder: &Path) -> Result<Site, String> {
         other => {
             return Err(format!(
                 "{other:?} cannot be tortured: name sqlite, postgres, postgres-session, mysql, redis, \
-                  redis-forgetful, zookeeper, etcd, or a URL"
+                  redis-forgetful, memcached, zookeeper, etcd, or a URL"
             ));
         }
     })

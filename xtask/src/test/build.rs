@@ -15,10 +15,11 @@ const BUILD: &str = "test --no-run --locked --workspace --all-features --lib --b
      --message-format=json-render-diagnostics";
 
 /// What the test command tortures, long enough for many blows; a store that forgets, with what makes it forget.
-const TORTURED: [&[&str]; 7] = [
+const TORTURED: [&[&str]; 8] = [
     &["sqlite"],
     &["redis"],
     &["redis-forgetful", "--faults", "stop,cut,kill-server,restart-server"],
+    &["memcached"],
     &["zookeeper"],
     &["etcd"],
     &["postgres"],

@@ -171,6 +171,18 @@ async fn zookeeper_is_here() {
 }
 
 #[tokio::test]
+async fn memcached_is_here_or_names_its_feature() {
+    assert!(STORES.contains("| `memcached://host` | hosts |"));
+    let error = oarlock::connect("memcached://127.0.0.1:1").await.unwrap_err();
+    if cfg!(feature = "memcached") {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    } else {
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("the cargo feature \"memcached\""), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn etcd_is_here_or_names_its_feature() {
     assert!(STORES.contains("| `etcd://h1,h2,h3` | hosts |"));
     let error = oarlock::connect("etcd://127.0.0.1:1").await.unwrap_err();

@@ -1,0 +1,78 @@
+//! How a lock is given back, or a request for it given up.
+
+use lock_core::{Claim, Holder, LockName, OwnerId, Result, Unlocked};
+
+use crate::MemcachedLock;
+use crate::connection::{Failed, Link};
+use crate::error;
+use crate::read::{done, removed};
+use crate::record::{Found, Record};
+use crate::retry::Retry;
+use crate::wire::Commands;
+
+/// So many times others may change what is there.
+const ROUNDS: usize = 20;
+
+/// What was removed.
+enum Ended {
+    /// A hold, at this second.
+    Hold { record: Box<Record>, cas: u64, second: u64 },
+    /// An empty item, or nothing.
+    Nothing,
+}
+
+impl MemcachedLock {
+    /// Ends this claim's hold, and removes an empty item, so that a request of its owner which lands later does nothing.
+    pub(crate) async fn release(&self, claim: &Claim) -> Result<Unlocked> {
+        let ended = self.end(&claim.name, |record| record.owner == claim.owner.as_str()).await?;
+        Ok(if matches!(ended, Ended::Hold { .. }) { Unlocked::Released } else { Unlocked::NotHeld })
+    }
+
+    /// Ends whatever hold there is, or that of this owner.
+    pub(crate) async fn end_hold(&self, name: &LockName, owner: Option<&OwnerId>) -> Result<Option<Holder>> {
+        let is_meant = |record: &Record| {
+            owner.is_none_or(|owner| owner.as_str() == record.owner || owner.kept().as_str() == record.owner)
+        };
+        match self.end(name, is_meant).await? {
+            Ended::Hold { record, cas, second } => record.holder(cas, second).map(Some),
+            Ended::Nothing => Ok(None),
+        }
+    }
+
+    async fn end(&self, name: &LockName, is_meant: impl Fn(&Record) -> bool + Send) -> Result<Ended> {
+        let mut retry = Retry::default();
+        loop {
+            let link = self.client.link()?;
+            match self.end_over(&link, name, &is_meant).await {
+                Ok(ended) => return Ok(ended),
+                Err(failed) => retry.after(failed, &self.client, &link)?,
+            }
+        }
+    }
+
+    async fn end_over(
+        &self,
+        link: &Link,
+        name: &LockName,
+        is_meant: &(impl Fn(&Record) -> bool + Send),
+    ) -> Result<Ended, Failed> {
+        for _ in 0..ROUNDS {
+            let (second, mut items) = self.look(link, std::slice::from_ref(name)).await?;
+            let Some(Some(item)) = items.pop() else { return Ok(Ended::Nothing) };
+            let found = Found::read(&item, name)?;
+            if matches!(&found, Found::Held(record) if !is_meant(record)) {
+                return Ok(Ended::Nothing);
+            }
+            let mut commands = Commands::default();
+            commands.remove(&self.keys.of(name), item.cas);
+            let [answer] = done(link.ask(commands).await?)?;
+            if removed(answer)? {
+                return Ok(match found {
+                    Found::Held(record) => Ended::Hold { record, cas: item.cas, second },
+                    Found::Free => Ended::Nothing,
+                });
+            }
+        }
+        Err(error::overtaken().after_something_was_done().into())
+    }
+}

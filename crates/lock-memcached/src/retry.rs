@@ -1,0 +1,44 @@
+//! A request whose connection broke is made once more, over another.
+
+use std::sync::Arc;
+
+use lock_core::{Error, Result};
+
+use crate::connection::{Client, Failed, Link};
+
+/// What came before.
+#[derive(Debug, Default)]
+pub(crate) struct Retry {
+    /// Was it tried, and may have been done?
+    tried: Option<bool>,
+}
+
+impl Retry {
+    /// It failed: is it to be tried once more? Every verb first reads what is there, so that repeating it does no harm.
+    ///
+    /// # Errors
+    /// What the verb answers, if not.
+    pub(crate) fn after(&mut self, failed: Failed, client: &Client, link: &Arc<Link>) -> Result<()> {
+        let Failed { error, again } = failed;
+        let was_done = !error.is_refused();
+        if again {
+            client.leave(link);
+        }
+        match self.tried {
+            None if again => {
+                self.tried = Some(was_done);
+                Ok(())
+            }
+            Some(true) => Err(error.after_something_was_done()),
+            _ => Err(error),
+        }
+    }
+}
+
+impl Failed {
+    /// The same, of a request behind one that took effect.
+    pub(crate) fn after_something_was_done(self) -> Self {
+        let Self { error, again } = self;
+        Self { error: Error::after_something_was_done(error), again }
+    }
+}
