@@ -34,8 +34,10 @@ pub(crate) static ACQUIRE_SHOWING: LazyLock<Script> = script!(=
 pub(crate) static RELEASE: LazyLock<Script> = script!("release_free.lua" "common.lua" "modes.lua" "release.lua");
 pub(crate) static LOOK: LazyLock<Script> = script!("common.lua" "modes.lua" "look.lua");
 pub(crate) static RENEW: LazyLock<Script> = script!("renew.lua");
-pub(crate) static ACQUIRE_MODE: LazyLock<Script> = script!("common.lua" "modes.lua" "acquire_mode.lua");
-pub(crate) static RELEASE_MODE: LazyLock<Script> = script!("common.lua" "modes.lua" "release_mode.lua");
+pub(crate) static ACQUIRE_MODE: LazyLock<Script> =
+    script!("common.lua" "acquire_mode_free.lua" "modes.lua" "acquire_mode.lua");
+pub(crate) static RELEASE_MODE: LazyLock<Script> =
+    script!("release_mode_free.lua" "common.lua" "modes.lua" "release_mode.lua");
 pub(crate) static RENEW_MODES: LazyLock<Script> = script!("common.lua" "modes.lua" "renew_modes.lua");
 pub(crate) static RESIZE: LazyLock<Script> = script!("common.lua" "modes.lua" "resize.lua");
 pub(crate) static KEEP: LazyLock<Script> = script!("keep.lua");

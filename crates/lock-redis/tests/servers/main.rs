@@ -1,5 +1,6 @@
 //! What needs servers, but for the suite.
 
+mod beside;
 mod cluster;
 #[path = "../common/mod.rs"]
 mod common;
