@@ -133,6 +133,7 @@ impl DistributedLock for Both {
         let mut both = Capabilities::new("both", from.scope.min(to.scope));
         both.fair = from.fair && to.fair;
         both.raises_tokens = from.raises_tokens && to.raises_tokens;
+        both.numbers_grants = from.numbers_grants && to.numbers_grants;
         both.keeps = from.keeps && to.keeps;
         both.values = from.values && to.values;
         both.tells_changes = from.tells_changes && to.tells_changes;

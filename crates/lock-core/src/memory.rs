@@ -73,6 +73,7 @@ impl DistributedLock for MemoryLock {
         let mut capabilities = Capabilities::new("memory", Scope::Process);
         capabilities.fair = true;
         capabilities.raises_tokens = true;
+        capabilities.numbers_grants = true;
         capabilities.keeps = true;
         capabilities.values = true;
         capabilities.modes = Modes::ALL;

@@ -116,6 +116,7 @@ impl DistributedLock for RedisLock {
         let mut capabilities = Capabilities::new("redis", Scope::Network);
         capabilities.fair = true;
         capabilities.raises_tokens = true;
+        capabilities.numbers_grants = true;
         capabilities.keeps = true;
         capabilities.values = true;
         capabilities.modes = Modes::ALL;

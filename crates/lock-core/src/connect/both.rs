@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use crate::both::Both;
-use crate::connect::config::Config;
 use crate::connect::factory::Target;
 use crate::connect::registry::Registry;
-use crate::connect::settings::SETTINGS;
 use crate::contract::{DistributedLock, Error, ErrorKind, Result};
 
 pub(super) const SCHEME: &str = "both";
@@ -25,25 +23,12 @@ pub(super) async fn connect(registry: &Registry, target: Target) -> Result<Arc<d
     if from == to {
         return Err(invalid("from and to are the same store"));
     }
-    let from = registry.connect_to(of("from", &from, &prefix)?).await?;
-    let to = registry.connect_to(of("to", &to, &prefix)?).await?;
+    let from = registry.connect_to(of(registry, "from", &from, &prefix)?).await?;
+    let to = registry.connect_to(of(registry, "to", &to, &prefix)?).await?;
     Ok(Arc::new(Both::new(from, to, tokens)?))
 }
 
-/// One of the two. It may have a prefix of its own; what concerns the locks stands in the URL of both.
-fn of(which: &str, url: &str, prefix: &str) -> Result<Target> {
-    let wrong = |wrong: &str| Error::new(ErrorKind::Invalid, format!("{which}: {wrong}"));
-    let config = Config::from_url(url).map_err(|error| wrong(error.message()))?;
-    if let Some(url) = config.url() {
-        if url.scheme() == SCHEME {
-            return Err(wrong("a store of both: cannot be both: itself"));
-        }
-        let common =
-            |key: &&String| SETTINGS.contains(&key.as_str()) && !["prefix", "password_file"].contains(&key.as_str());
-        if let Some(key) = url.params().0.keys().find(common) {
-            return Err(wrong(&format!("{key:?} is a setting of both stores: it does not belong into the URL of one")));
-        }
-    }
-    let (_, target) = config.prefix(prefix).into_parts().map_err(|error| wrong(error.message()))?;
-    Ok(target)
+/// One of the two, which may have a prefix of its own.
+fn of(registry: &Registry, which: &str, url: &str, prefix: &str) -> Result<Target> {
+    registry.target(url, prefix).map_err(|error| Error::new(error.kind(), format!("{which}: {}", error.message())))
 }

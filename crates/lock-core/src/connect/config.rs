@@ -21,8 +21,9 @@ use serde::{Deserialize, Deserializer, de};
 
 use crate::connect::factory::Target;
 use crate::connect::limits::check_prefix;
+use crate::connect::registry::QUORUM;
 use crate::connect::settings::{Requirement, SETTINGS, Settings, meant};
-use crate::connect::url::{BackendUrl, Params};
+use crate::connect::url::{BackendUrl, Params, SEVERAL};
 use crate::connect::value::{self, Value};
 use crate::contract::options::LockOptions;
 use crate::contract::{Error, ErrorKind, Result};
@@ -76,7 +77,8 @@ impl Config {
         Ok(Self { url: Some(url.parse()?), ..Self::default() })
     }
 
-    /// Reads TOML: the settings at the top, the backend's own in a table `[backend]`.
+    /// Reads TOML: the settings at the top, the backend's own in a table `[backend]`, the stores of a quorum in tables
+    /// `[[stores]]`, each with its `url` and settings of its own.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`], naming the setting that is unknown or wrong.
@@ -89,7 +91,8 @@ impl Config {
         Self::of(table.into_iter().map(|(key, value)| (key, value.into())))
     }
 
-    /// The settings at the top, the backend's own below `backend`.
+    /// The settings at the top, the backend's own below `backend`; and the stores of a quorum, each with its `url` and what
+    /// else would stand in that. With such stores, the URL is `quorum:` unless set.
     fn of(settings: impl Iterator<Item = (String, Value)>) -> Result<Self> {
         let mut config = Self::default();
         for (key, value) in settings {
@@ -99,12 +102,20 @@ impl Config {
                         config.backend.0.insert(key.clone(), value.plain(&key)?);
                     }
                 }
+                Value::List(stores) if key == "stores" => {
+                    for store in stores {
+                        config.backend.add(SEVERAL, &store.into_url()?);
+                    }
+                }
                 Value::Table(_) => {
                     let meant = if meant(&key, ["backend"]).is_some() { "; did you mean [backend]?" } else { "" };
                     return Err(Error::new(ErrorKind::Invalid, format!("there is no section [{key}]{meant}")));
                 }
                 value => config.set(&key, &value.plain(&key)?)?,
             }
+        }
+        if config.url.is_none() && config.backend.0.contains_key(SEVERAL) {
+            config.url = Some(format!("{QUORUM}:").parse()?);
         }
         Ok(config)
     }

@@ -8,8 +8,14 @@ use crate::connect::both;
 use crate::connect::config::Config;
 use crate::connect::factory::{BackendFactory, Target};
 use crate::connect::memory::MemoryFactory;
-use crate::connect::settings::meant;
+use crate::connect::settings::{SETTINGS, meant};
 use crate::contract::{DistributedLock, Error, ErrorKind, Result};
+
+/// What stands in the URL of one of several stores, though every store has it.
+const OF_ONE: [&str; 2] = ["prefix", "password_file"];
+
+/// The scheme of `lock-quorum`, whose stores are several too.
+pub(super) const QUORUM: &str = "quorum";
 
 /// Maps URL schemes to backends. A value, not a global: each application may have its own.
 #[derive(Clone, Debug)]
@@ -67,8 +73,37 @@ impl Registry {
         options.build(backend)
     }
 
-    /// Connects to one store.
-    pub(super) async fn connect_to(&self, target: Target) -> Result<Arc<dyn DistributedLock>> {
+    /// Where one of several stores is that are one together, by its URL. It may have a prefix of its own; what concerns the
+    /// locks stands in the URL of the whole. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for a wrong URL, one of a store that is made of several itself, and a setting that is the
+    /// whole's; [`ErrorKind::Unsupported`] if the backend is not built in.
+    pub fn target(&self, url: &str, prefix: &str) -> Result<Target> {
+        let config = Config::from_url(url)?;
+        if let Some(url) = config.url() {
+            if [both::SCHEME, QUORUM].contains(&url.scheme()) {
+                let wrong = format!("a store of several cannot be {}: itself", url.scheme());
+                return Err(Error::new(ErrorKind::Invalid, wrong));
+            }
+            let is_common = |key: &&String| SETTINGS.contains(&key.as_str()) && !OF_ONE.contains(&key.as_str());
+            if let Some(key) = url.params().0.keys().find(is_common) {
+                let wrong = format!("{key:?} is a setting of all stores: it does not belong into the URL of one");
+                return Err(Error::new(ErrorKind::Invalid, wrong));
+            }
+        }
+        let (_, target) = config.prefix(prefix).into_parts()?;
+        self.factory(&target).map(|_| target)
+    }
+
+    /// Connects to one store, without what the core adds to it.
+    ///
+    /// # Errors
+    /// As [`BackendFactory::connect`]; [`ErrorKind::Unsupported`] if the backend is not built in.
+    ///
+    /// # Cancel safety
+    /// As [`connect`](Self::connect).
+    pub async fn connect_to(&self, target: Target) -> Result<Arc<dyn DistributedLock>> {
         let factory = self.factory(&target)?;
         let name = factory.schemes()[0];
         factory.connect(target).await.map_err(|error| error.with_context("connect", name, None))

@@ -84,7 +84,7 @@ impl FromStr for BackendUrl {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut params = Params::default();
         for (key, value) in form_urlencoded::parse(query.as_bytes()) {
-            if params.0.insert(key.to_string(), value.into_owned()).is_some() {
+            if !params.add(&key, &value) {
                 return Err(bad(&format!("the URL has the parameter {key:?} twice")));
             }
         }
@@ -143,7 +143,29 @@ impl fmt::Debug for BackendUrl {
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Params(pub(crate) BTreeMap<String, String>);
 
+/// What may be given several times: the stores of which one is made.
+pub(super) const SEVERAL: &str = "store";
+
+/// Between several of one name. No URL has it.
+const AND: char = '\n';
+
 impl Params {
+    /// Adds one; `false`: it is there already.
+    pub(super) fn add(&mut self, key: &str, value: &str) -> bool {
+        match self.0.get_mut(key) {
+            None => drop(self.0.insert(key.to_owned(), value.to_owned())),
+            Some(before) if key == SEVERAL => before.extend([AND].into_iter().chain(value.chars())),
+            Some(_) => return false,
+        }
+        true
+    }
+
+    /// Takes all that were given as `store` out, in their order.
+    pub fn take_stores(&mut self) -> Vec<String> {
+        let all = self.take(SEVERAL).unwrap_or_default();
+        all.split(AND).filter(|one| !one.is_empty()).map(str::to_owned).collect()
+    }
+
     /// Takes a setting out.
     pub fn take(&mut self, key: &str) -> Option<String> {
         self.0.remove(key)
@@ -267,9 +289,17 @@ mod tests {
 
     #[test]
     fn what_is_no_url_is_refused() {
-        for bad in ["", "locks.db", ":x", "a b:x", "sqlite:x?a=1&a=2"] {
+        for bad in ["", "locks.db", ":x", "a b:x", "sqlite:x?a=1&a=2", "quorum:?store=x&a=1&store=y&a=2"] {
             assert_eq!(bad.parse::<BackendUrl>().unwrap_err().kind(), ErrorKind::Invalid, "{bad}");
         }
+    }
+
+    #[test]
+    fn stores_are_several() {
+        let mut params = url("quorum:?store=a:?x%26y&store=b:&store=c:").params().clone();
+        assert_eq!(params.take_stores(), ["a:?x&y", "b:", "c:"]);
+        assert!(params.take_stores().is_empty());
+        params.finish("quorum", &[]).unwrap();
     }
 
     #[test]

@@ -49,6 +49,25 @@ impl Value {
             Self::Table(_) | Self::Other(_) => return Err(wrong(key, "it is neither a text nor a number nor a list")),
         })
     }
+
+    /// One of several stores, as a URL: it is one, or a table with a `url` and settings that go behind it.
+    pub(super) fn into_url(self) -> Result<String> {
+        let Self::Table(mut settings) = self else { return self.plain("stores") };
+        let url = settings.remove("url").ok_or_else(|| wrong("stores", "each needs its url"))?.plain("url")?;
+        let mut parameters = form_urlencoded::Serializer::new(String::new());
+        for (key, value) in settings {
+            parameters.append_pair(&key, &value.plain(&key)?);
+        }
+        let parameters = parameters.finish();
+        let and = if parameters.is_empty() {
+            ""
+        } else if url.contains('?') {
+            "&"
+        } else {
+            "?"
+        };
+        Ok(format!("{url}{and}{parameters}"))
+    }
 }
 
 fn wrong(key: &str, what: &str) -> Error {

@@ -153,7 +153,8 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
         }
     }
 
-    /// Every claim that is made after this has answered gets a token above `above`, if it is granted. A store that counts
+    /// Every claim that is made after this has answered gets a token above `above`, if it is granted; and where
+    /// [`Capabilities::numbers_grants`], so does every claim that is granted after this has answered. A store that counts
     /// for many names at once may raise the tokens of all of them. What stands already above it stays. A holder keeps
     /// the token of its grant; a store with one number for each name may show it with the raised one until its hold ends.
     ///
@@ -215,6 +216,9 @@ pub struct Capabilities {
     pub fair: bool,
     /// Does it know [`raise_tokens`](DistributedLock::raise_tokens)?
     pub raises_tokens: bool,
+    /// Does a grant get its number when it is granted, and not when its claim joins the line? Then the number to which tokens
+    /// are [raised](DistributedLock::raise_tokens) is a floor for every grant after that, also of a claim made before.
+    pub numbers_grants: bool,
     /// Does it know [`keep`](DistributedLock::keep)?
     pub keeps: bool,
     /// Does it know values, and [`proclaim`](DistributedLock::proclaim)?
@@ -238,7 +242,7 @@ impl Capabilities {
     /// A store of this name whose locks reach so far, and that can do nothing besides.
     pub fn new(backend: &'static str, scope: Scope) -> Self {
         let min_lease = Duration::from_millis(1);
-        let (fair, raises_tokens, prompt_loss) = (false, false, false);
+        let (fair, raises_tokens, numbers_grants, prompt_loss) = (false, false, false, false);
         let (keeps, values, tells_changes) = (false, false, false);
         let (max_lease, answers_within) = (None, Duration::ZERO);
         Self {
@@ -246,6 +250,7 @@ impl Capabilities {
             scope,
             fair,
             raises_tokens,
+            numbers_grants,
             keeps,
             values,
             modes: Modes::NONE,

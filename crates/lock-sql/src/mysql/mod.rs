@@ -103,6 +103,7 @@ impl DistributedLock for MySqlLock {
         let mut capabilities = Capabilities::new("mysql", Scope::Network);
         capabilities.fair = true;
         capabilities.raises_tokens = true;
+        capabilities.numbers_grants = true;
         capabilities.keeps = true;
         capabilities.values = true;
         capabilities.modes = Modes::ALL;

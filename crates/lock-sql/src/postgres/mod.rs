@@ -93,6 +93,7 @@ impl DistributedLock for PostgresLock {
         let mut capabilities = Capabilities::new("postgres", Scope::Network);
         capabilities.fair = true;
         capabilities.raises_tokens = true;
+        capabilities.numbers_grants = true;
         capabilities.keeps = true;
         capabilities.values = true;
         capabilities.modes = Modes::ALL;

@@ -126,6 +126,7 @@ impl DistributedLock for SqliteLock {
         let mut capabilities = Capabilities::new("sqlite", Scope::Host);
         capabilities.fair = true;
         capabilities.raises_tokens = true;
+        capabilities.numbers_grants = true;
         capabilities.keeps = true;
         capabilities.values = true;
         capabilities.modes = Modes::ALL;
