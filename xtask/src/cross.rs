@@ -21,7 +21,7 @@ const CHECKS: [(&str, &[&str]); 2] = [
             "oarlock-cli",
             "--no-default-features",
             "--features",
-            "sqlite,postgres,mysql,redis,memcached,zookeeper",
+            "sqlite,postgres,mysql,redis,memcached,zookeeper,quorum",
         ],
     ),
     (
@@ -31,7 +31,7 @@ const CHECKS: [(&str, &[&str]); 2] = [
             "oarlock",
             "--no-default-features",
             "--features",
-            "blocking,macros,metrics,postgres,mysql,redis,memcached,zookeeper",
+            "blocking,macros,metrics,postgres,mysql,redis,memcached,zookeeper,quorum",
         ],
     ),
 ];

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lock_bench::record::Record;
 use lock_bench::{
-    beside, contended, etcd, fence, http, kept, memory, modes, mysql, postgres, queue, redis, sqlite, zookeeper,
+    beside, contended, etcd, fence, http, kept, memory, modes, mysql, postgres, queue, quorum, redis, sqlite, zookeeper,
 };
 
 fn main() -> ExitCode {
@@ -52,6 +52,9 @@ fn main() -> ExitCode {
     }
     if wanted("redis-uncontended") {
         figures.extend(runtime.block_on(redis::uncontended(7, second)));
+    }
+    if wanted("quorum-uncontended") {
+        figures.push(runtime.block_on(quorum::uncontended(7, second)));
     }
     if wanted("http-check") {
         figures.push(runtime.block_on(http::check(7, second / 2)));

@@ -17,6 +17,7 @@ mod page;
 mod peers;
 pub mod postgres;
 pub mod queue;
+pub mod quorum;
 pub mod record;
 pub mod redis;
 pub mod sqlite;

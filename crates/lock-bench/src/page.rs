@@ -60,11 +60,12 @@ const CRATES: [&str; 7] =
     ["redis", "zookeeper-client", "etcd-client", "sqlx", "libsqlite3-sys", "rslock", "distributed-lock-redis"];
 
 /// How stores are called where figures begin with something else.
-const STORES: [(&str, &str); 8] = [
+const STORES: [(&str, &str); 9] = [
     ("memory", "In memory"),
     ("http", "HTTP"),
     ("sqlite", "SQLite"),
     ("redis", "Redis"),
+    ("quorum", "Quorum"),
     ("zookeeper", "ZooKeeper"),
     ("etcd", "etcd"),
     ("postgres", "PostgreSQL"),

@@ -21,11 +21,11 @@ static SHARED: LazyLock<RedisServer> =
     LazyLock::new(|| RedisServer::start_with(&["--databases", &DATABASES.to_string()]));
 
 /// Each store has a database of its own, since its tokens are counted by one key.
-const DATABASES: u64 = 10_000;
+pub(crate) const DATABASES: u64 = 10_000;
 
 static STORES: AtomicU64 = AtomicU64::new(0);
 
-struct RedisHarness;
+pub(crate) struct RedisHarness;
 
 #[async_trait]
 impl Harness for RedisHarness {
@@ -51,9 +51,9 @@ impl Harness for RedisHarness {
     }
 }
 
-const PREFIX: &str = "case";
+pub(crate) const PREFIX: &str = "case";
 
-struct RedisStore {
+pub(crate) struct RedisStore {
     proxy: Proxy,
     address: SocketAddr,
     database: u64,
@@ -62,7 +62,7 @@ struct RedisStore {
 }
 
 impl RedisStore {
-    fn at(address: SocketAddr, database: u64, server: Option<RedisServer>) -> Self {
+    pub(crate) fn at(address: SocketAddr, database: u64, server: Option<RedisServer>) -> Self {
         Self { proxy: Proxy::new(address), address, database, server: Mutex::new(server) }
     }
 

@@ -13,6 +13,8 @@ pub use lock_etcd as etcd;
 pub use lock_fence as fence;
 #[cfg(feature = "memcached")]
 pub use lock_memcached as memcached;
+#[cfg(feature = "quorum")]
+pub use lock_quorum as quorum;
 #[cfg(feature = "redis")]
 pub use lock_redis as redis;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
@@ -47,6 +49,7 @@ pub fn registry() -> Registry {
         ("postgresql", "postgres"),
         ("mysql", "mysql"),
         ("mariadb", "mysql"),
+        ("quorum", "quorum"),
     ] {
         registry.announce(scheme, feature);
     }
@@ -64,6 +67,11 @@ pub fn registry() -> Registry {
     registry.register(lock_sql::SqliteFactory);
     #[cfg(feature = "zookeeper")]
     registry.register(lock_zookeeper::ZookeeperFactory);
+    #[cfg(feature = "quorum")]
+    {
+        let stores = registry.clone();
+        registry.register(lock_quorum::QuorumFactory::over(stores));
+    }
     registry
 }
 

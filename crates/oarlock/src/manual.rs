@@ -27,6 +27,7 @@ pages! {
     mysql: "mysql.md",
     memcached: "memcached.md",
     shedlock: "shedlock.md",
+    quorum: "quorum.md",
     changing_stores: "changing-stores.md",
     moving_fleet: "moving-fleet.md",
     waiting: "waiting.md",

@@ -15,9 +15,10 @@ pub(crate) struct Options {
 }
 
 /// What others depend on.
-const LIBRARIES: [&str; 9] = [
+const LIBRARIES: [&str; 10] = [
     "lock-core",
     "lock-fence",
+    "lock-quorum",
     "lock-sql",
     "lock-memcached",
     "lock-redis",

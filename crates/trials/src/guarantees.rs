@@ -16,7 +16,7 @@ const PAGE: &str = "docs/guarantees.md";
 const WIDTH: usize = 120;
 
 /// Each backend that passes the suite: where that is run, and where it declares the cases that it does not pass.
-const SUITES: [(&str, &str, &str); 11] = [
+const SUITES: [(&str, &str, &str); 13] = [
     ("sqlite", "crates/lock-sql/tests/conformance.rs", "crates/lock-sql/tests/conformance.rs"),
     ("redis", "crates/lock-redis/tests/conformance.rs", "crates/lock-redis/tests/conformance.rs"),
     (
@@ -43,6 +43,12 @@ const SUITES: [(&str, &str, &str); 11] = [
         "crates/lock-sql/tests/conformance_postgres_shedlock.rs",
         "crates/lock-sql/tests/harness/postgres.rs",
     ),
+    (
+        "quorum-redis",
+        "crates/lock-quorum/tests/conformance_quorum_redis.rs",
+        "crates/lock-quorum/tests/conformance_quorum_redis.rs",
+    ),
+    ("quorum-sqlite", "crates/lock-quorum/tests/conformance_quorum_sqlite.rs", "crates/lock-sql/tests/conformance.rs"),
     ("mysql-shedlock", "crates/lock-sql/tests/conformance_mysql_shedlock.rs", "crates/lock-sql/tests/harness/mysql.rs"),
 ];
 

@@ -13,6 +13,7 @@ mod guarantees;
 mod observers;
 mod permits;
 mod places;
+mod quorum;
 mod record;
 mod torture;
 

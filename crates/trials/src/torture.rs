@@ -18,6 +18,7 @@ use test_servers::{
 
 use crate::guarantees;
 use crate::places::{self, CHECKED, Place};
+use crate::quorum;
 use crate::record::Record;
 
 /// The shortest lease that etcd gives.
@@ -30,8 +31,8 @@ const CRASHES: u32 = 60;
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// The backend on a store made for this: `sqlite`, `postgres`, `postgres-session`, `mysql`, `redis`,
-    /// `redis-forgetful` or `memcached`, which keep nothing on disk, or `zookeeper` or `etcd`, three of them; or the URL of
-    /// a store, of which only the clients are struck.
+    /// `redis-forgetful` or `memcached`, which keep nothing on disk, or `zookeeper` or `etcd`, three of them, or a quorum of
+    /// three, `quorum-redis` or `quorum-sqlite`; or the URL of a store, of which only the clients are struck.
     backend: String,
     /// For how long.
     #[arg(long, default_value_t = 1.0)]
@@ -42,7 +43,8 @@ pub(crate) struct Options {
     /// How many processes at a time.
     #[arg(long, default_value_t = 4)]
     workers: usize,
-    /// The lease of the locks, in milliseconds; of etcd's 2000 at least. What is done to whom lasts for about as long.
+    /// The lease of the locks, in milliseconds; of etcd's 2000 at least, of a quorum's 1000 at most. What is done to
+    /// whom lasts for about as long.
     #[arg(long, default_value_t = 1000)]
     lease_ms: u64,
     /// What is done, such as `stop,kill,cut-answers,kill-server`; all by default.
@@ -67,37 +69,41 @@ fn one(server: Vec<Box<dyn Server>>, url: fn(SocketAddr) -> String) -> Site {
     Site::of(server, move |addresses| url(addresses[0]))
 }
 
-/// A server that knows nothing after it was killed of what stands in tables that are not logged. It is ended by a kill
-/// alone: after an end in good order it would know all.
-struct Forgets(Box<dyn Server>);
+/// A server of which the store as a whole knows less or more after it was killed than the server says: nothing of what
+/// stands in tables that are not logged; all, if it is one of several that may be emptied. It is ended by a kill alone:
+/// after an end in good order it would know all.
+pub(crate) struct Killed {
+    pub(crate) server: Box<dyn Server>,
+    pub(crate) keeps: bool,
+}
 
-impl Server for Forgets {
+impl Server for Killed {
     fn address(&self) -> SocketAddr {
-        self.0.address()
+        self.server.address()
     }
 
     fn keeps(&self) -> bool {
-        false
+        self.keeps
     }
 
     fn pause(&mut self) {
-        self.0.pause();
+        self.server.pause();
     }
 
     fn resume(&mut self) {
-        self.0.resume();
+        self.server.resume();
     }
 
     fn kill(&mut self) {
-        self.0.kill();
+        self.server.kill();
     }
 
     fn shut_down(&mut self) {
-        self.0.kill();
+        self.server.kill();
     }
 
     fn start(&mut self) {
-        self.0.start();
+        self.server.start();
     }
 }
 
@@ -127,7 +133,8 @@ pub(crate) fn site(backend: &str, folder: &Path) -> Result<Site, String> {
         "sqlite" => Site::at(format!("sqlite:{}", folder.join("locks.db").display())),
         "postgres" => one(PostgresServer::start().apart(), PostgresServer::url_at),
         "postgres-session" => {
-            let servers = PostgresServer::start().apart().into_iter().map(|server| Box::new(Forgets(server)) as Box<_>);
+            let servers = PostgresServer::start().apart().into_iter();
+            let servers = servers.map(|server| Box::new(Killed { server, keeps: false }) as Box<_>);
             let url = |addresses: &[SocketAddr]| format!("{}?mode=session", PostgresServer::url_at(addresses[0]));
             Site::of(servers.collect(), url)
         }
@@ -135,6 +142,8 @@ pub(crate) fn site(backend: &str, folder: &Path) -> Result<Site, String> {
         "redis" => redis(&["--appendonly", "yes", "--appendfsync", "always"]),
         "redis-forgetful" => redis(&[]),
         "memcached" => one(MemcachedServer::start().apart(), |address| format!("memcached://{address}")),
+        "quorum-redis" => quorum::redis(),
+        "quorum-sqlite" => quorum::sqlite(folder),
         "zookeeper" => {
             Site::of(ZookeeperServers::start_with(3, &[]).apart(), |addresses| hosts("zookeeper", addresses))
         }
@@ -143,7 +152,7 @@ pub(crate) fn site(backend: &str, folder: &Path) -> Result<Site, String> {
         other => {
             return Err(format!(
                 "{other:?} cannot be tortured: name sqlite, postgres, postgres-session, mysql, redis, \
-                  redis-forgetful, memcached, zookeeper, etcd, or a URL"
+                  redis-forgetful, memcached, zookeeper, etcd, quorum-redis, quorum-sqlite, or a URL"
             ));
         }
     })
@@ -155,9 +164,13 @@ pub(crate) fn on_a_runtime<T>(work: impl Future<Output = Result<T, String>>) -> 
     runtime.map_err(|error| error.to_string())?.block_on(work)
 }
 
-/// This lease, or as short a one as the backend gives.
+/// This lease, or as short or long a one as the backend gives.
 pub(crate) fn possible(backend: &str, lease: Duration) -> Duration {
-    if backend == "etcd" { lease.max(ETCD_LEASE) } else { lease }
+    match backend {
+        "etcd" => lease.max(ETCD_LEASE),
+        "quorum-redis" | "quorum-sqlite" => lease.min(quorum::REJOIN_AFTER),
+        _ => lease,
+    }
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), String> {

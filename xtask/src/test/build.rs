@@ -15,7 +15,7 @@ const BUILD: &str = "test --no-run --locked --workspace --all-features --lib --b
      --message-format=json-render-diagnostics";
 
 /// What the test command tortures, long enough for many blows; a store that forgets, with what makes it forget.
-const TORTURED: [&[&str]; 8] = [
+const TORTURED: [&[&str]; 10] = [
     &["sqlite"],
     &["redis"],
     &["redis-forgetful", "--faults", "stop,cut,kill-server,restart-server"],
@@ -24,6 +24,8 @@ const TORTURED: [&[&str]; 8] = [
     &["etcd"],
     &["postgres"],
     &["mysql"],
+    &["quorum-redis"],
+    &["quorum-sqlite"],
 ];
 
 /// It tells those who only say `cargo test` what they left out.

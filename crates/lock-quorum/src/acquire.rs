@@ -1,0 +1,184 @@
+//! How a lock is taken: a grant by a majority, and the floor under later tokens. The argument is at the head of the
+//! crate.
+
+use lock_core::{Claim, Error, ErrorKind, Grant, Instant, Mode, Result, StoreToken};
+
+use crate::gather::{Answers, Request, gather};
+use crate::tally::{self, Attempt};
+use crate::{Hold, Inner, QuorumLock, rejoin};
+
+/// What an attempt leaves behind if it fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// Nothing: where it is not known what the store did, that is undone as soon as the store answers.
+    Nothing,
+    /// Another attempt of the same claim follows. What the store in this place granted is kept for it, if one is named.
+    Kept(Option<usize>),
+}
+
+/// An attempt that was not granted.
+#[derive(Debug)]
+pub(crate) enum Denied {
+    Busy,
+    Error(Error),
+}
+
+impl QuorumLock {
+    pub(crate) async fn take_or_leave(&self, claim: &Claim) -> Result<Option<Grant>> {
+        match self.attempt(claim, Rest::Nothing).await {
+            Ok(grant) => Ok(Some(grant)),
+            Err(Denied::Busy) => Ok(None),
+            Err(Denied::Error(error)) => Err(error),
+        }
+    }
+
+    /// Asks all stores for the lock, now or not at all.
+    pub(crate) async fn attempt(&self, claim: &Claim, rest: Rest) -> Result<Grant, Denied> {
+        let inner = &*self.0;
+        if claim.mode != Mode::Exclusive || claim.value.is_some() {
+            let wrong = "a quorum grants locks to one alone, without a value";
+            return Err(Denied::Error(Error::new(ErrorKind::Unsupported, wrong)));
+        }
+        if rejoin::is_own(&claim.name) {
+            return Err(Denied::Error(Error::new(ErrorKind::Invalid, "names like this are the quorum's own")));
+        }
+        if claim.lease > inner.capabilities.max_lease.unwrap_or(claim.lease) {
+            let wrong = "the lease is longer than what rejoin_after allows";
+            return Err(Denied::Error(Error::new(ErrorKind::Invalid, wrong)));
+        }
+        let began = inner.clock.now();
+        let requests = inner.members.iter().enumerate().map(|(place, member)| {
+            let request: Request<'_, _> = Box::pin(member.try_lock(claim));
+            (place, request)
+        });
+        let decided = |answers: &[Option<Result<Option<Grant>>>]| tally::attempt(answers, false) != Attempt::Open;
+        let (answers, ..) = gather(&inner.members, requests, inner.options.timeout, decided).await;
+        match tally::attempt(&answers, true) {
+            Attempt::Granted => {
+                let grants = granted(&answers);
+                match self.confirm(claim, &grants).await {
+                    Ok((token, valid_until)) => {
+                        let untouched = untouched(&answers);
+                        Ok(inner.remember(claim, began, Hold { token, valid_until, untouched }))
+                    }
+                    // Those who may not count made the majority, and some other has what the rest did not grant.
+                    Err(_) if answers.iter().any(|answer| matches!(answer, Some(Ok(None)))) => {
+                        self.undo(claim, &answers, rest).await;
+                        Err(Denied::Busy)
+                    }
+                    Err(error) => Err(Denied::Error(error)),
+                }
+            }
+            Attempt::Busy => {
+                self.undo(claim, &answers, rest).await;
+                Err(Denied::Busy)
+            }
+            Attempt::Failed | Attempt::Open => Err(Denied::Error(self.failed(claim, &answers).await)),
+        }
+    }
+
+    /// The floor under later tokens, and how long the grant is valid. That may be over, as with every store: whoever
+    /// is granted looks at the clock.
+    async fn confirm(&self, claim: &Claim, grants: &[(usize, Grant)]) -> Result<(StoreToken, Instant)> {
+        let inner = &*self.0;
+        let token = tally::highest(grants).expect("a majority granted it");
+        let (floored, fit) = tokio::join!(inner.floor(claim, token, grants), inner.fit(grants));
+        let counted = grants.iter().filter(|(place, _)| floored[*place] && fit[*place]);
+        let ends: Vec<_> = counted.map(|(_, grant)| grant.valid_until).collect();
+        let Some(valid_until) = tally::until(inner.members.len(), ends) else {
+            let wrong = "too few of the stores that granted the lock took the floor under later tokens, or may count";
+            return Err(Error::new(ErrorKind::Unknown, wrong));
+        };
+        Ok((token, valid_until))
+    }
+
+    /// The attempt failed, for no majority answered.
+    async fn failed(&self, claim: &Claim, answers: &Answers<Option<Grant>>) -> Error {
+        let what = "no majority answered";
+        let is_sure = answers.iter().all(|answer| match answer {
+            None => false,
+            Some(Err(error)) => error.is_refused(),
+            Some(Ok(_)) => true,
+        });
+        // Else the caller releases all.
+        if is_sure && self.undo(claim, answers, Rest::Nothing).await {
+            return tally::refused(what, answers);
+        }
+        tally::failed(what, answers, ErrorKind::Unknown)
+    }
+
+    /// Gives back what was granted, and where that is not known, sees to it later. Was all that was granted given back?
+    async fn undo(&self, claim: &Claim, answers: &Answers<Option<Grant>>, rest: Rest) -> bool {
+        let kept = if let Rest::Kept(place) = rest { place } else { None };
+        let mut granted = Vec::new();
+        for (place, answer) in answers.iter().enumerate() {
+            match answer {
+                Some(Ok(Some(_))) if kept != Some(place) => granted.push(place),
+                None if rest == Rest::Nothing => self.leave_later(place, claim),
+                Some(Err(error)) if rest == Rest::Nothing && !error.is_refused() => self.leave_later(place, claim),
+                _ => {}
+            }
+        }
+        self.leave(&granted, claim).await
+    }
+}
+
+impl Inner {
+    /// Which of the stores that granted the lock will number every later grant above this token: those whose own it
+    /// is, and so many others that they are a majority together.
+    async fn floor(&self, claim: &Claim, token: StoreToken, grants: &[(usize, Grant)]) -> Vec<bool> {
+        let mut floored = vec![false; self.members.len()];
+        grants.iter().filter(|(_, grant)| grant.token == token).for_each(|(place, _)| floored[*place] = true);
+        let below = grants.iter().map(|(place, _)| *place).filter(|place| !floored[*place]);
+        let mut below: Vec<_> = below.collect();
+        below.sort_by_key(|place| self.members[*place].was_late());
+        let done = |floored: &[bool]| floored.iter().filter(|done| **done).count();
+        // Each may count or not, if some may not: then all are asked.
+        let enough = if self.options.rejoin_after.is_some() { grants.len() } else { self.majority() };
+        while done(&floored) < enough && !below.is_empty() {
+            let some: Vec<_> = below.drain(..below.len().min(enough - done(&floored))).collect();
+            let asked = some.len();
+            let requests = some.into_iter().map(|place| {
+                let member = &self.members[place];
+                let request: Request<'_, ()> =
+                    Box::pin(async move { member.client()?.raise_tokens(&claim.name, token).await });
+                (place, request)
+            });
+            let answered = |answers: &[Option<Result<()>>]| answers.iter().flatten().count() == asked;
+            // Others may do it instead of who does not answer.
+            let limit = if below.is_empty() { self.options.timeout } else { self.options.timeout / 8 };
+            let (answers, ..) = gather(&self.members, requests, limit, answered).await;
+            for (place, answer) in answers.into_iter().enumerate() {
+                floored[place] |= matches!(answer, Some(Ok(())));
+            }
+        }
+        floored
+    }
+
+    /// The grant of a claim that was sent at that time; of one that was answered before and is held since, with the
+    /// same token.
+    fn remember(&self, claim: &Claim, began: Instant, mut hold: Hold) -> Grant {
+        let mut holds = self.holds();
+        if let Some(before) = holds.get(&claim.owner).filter(|before| began < before.valid_until) {
+            hold.token = before.token;
+            hold.untouched.retain(|place| before.untouched.contains(place));
+        }
+        let grant = Grant::new(hold.token, hold.valid_until);
+        holds.insert(claim.owner.clone(), hold);
+        grant
+    }
+}
+
+fn granted(answers: &Answers<Option<Grant>>) -> Vec<(usize, Grant)> {
+    let granted = answers.iter().enumerate();
+    granted.filter_map(|(place, answer)| Some((place, answer.as_ref()?.as_ref().ok()?.clone()?))).collect()
+}
+
+/// The places of the stores that certainly did nothing.
+fn untouched(answers: &Answers<Option<Grant>>) -> Vec<usize> {
+    let refused = answers.iter().enumerate();
+    refused
+        .filter(|(_, answer)| matches!(answer, Some(Err(error)) if error.is_refused()))
+        .map(|(place, _)| place)
+        .collect()
+}

@@ -1,0 +1,105 @@
+//! How a lock is given back: to all stores, also to those that did not answer the request for it.
+
+use std::time::Duration;
+
+use lock_core::{Claim, ErrorKind, OwnerId, Result, Unlocked};
+use std::sync::Arc;
+use tokio::time::{Instant, sleep};
+
+use crate::gather::{Request, gather};
+use crate::{Inner, QuorumLock, tally};
+
+/// How soon a release that failed is repeated, at first and at last.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// How long it is repeated after the lease could be over.
+const AFTER: Duration = Duration::from_secs(10);
+
+impl QuorumLock {
+    pub(crate) async fn give_back(&self, claim: &Claim) -> Result<Unlocked> {
+        let inner = &*self.0;
+        let hold = inner.holds().remove(&claim.owner);
+        let held = hold.as_ref().is_some_and(|hold| inner.clock.now() < hold.valid_until);
+        let untouched = hold.map(|hold| hold.untouched).unwrap_or_default();
+        let requests = inner.members.iter().enumerate().map(|(place, member)| {
+            let request: Request<'_, _> = Box::pin(member.unlock(claim));
+            (place, request)
+        });
+        let decided =
+            |answers: &[Option<Result<Unlocked>>]| matches!(tally::unlocked(answers, held, false), Some(Ok(_)));
+        let (answers, waiting, running) = gather(&inner.members, requests, inner.options.timeout, decided).await;
+        drop(running);
+        let answer = tally::unlocked(&answers, held, true).expect("no more answers come");
+        if answer.is_ok() {
+            let failed = answers.iter().enumerate().filter(|(_, answer)| matches!(answer, Some(Err(_))));
+            let open = failed.map(|(place, _)| place).chain(waiting);
+            open.filter(|place| !untouched.contains(place)).for_each(|place| self.leave_later(place, claim));
+        }
+        answer.map_err(
+            |error| if error.is_refused() { error } else { tally::failed("unlock", &answers, ErrorKind::Unknown) },
+        )
+    }
+
+    /// Releases at these stores. Where that is not answered in time, it goes on in the background. Was all of it
+    /// answered?
+    pub(crate) async fn leave(&self, places: &[usize], claim: &Claim) -> bool {
+        if places.is_empty() {
+            return true;
+        }
+        let inner = &*self.0;
+        let requests = places.iter().map(|place| {
+            let request: Request<'_, _> = Box::pin(inner.members[*place].unlock(claim));
+            (*place, request)
+        });
+        let (answers, ..) = gather(&inner.members, requests, inner.options.timeout / 4, |_| false).await;
+        let mut left = true;
+        for place in places {
+            if !matches!(answers[*place], Some(Ok(_))) {
+                self.leave_later(*place, claim);
+                left = false;
+            }
+        }
+        left
+    }
+
+    /// Releases at this store, again and again until it answers or the lease is long over. Until then, the owner asks
+    /// it for nothing. It ends with the runtime, and then the lease ends what is left.
+    pub(crate) fn leave_later(&self, place: usize, claim: &Claim) {
+        let leaving = Leaving::new(Arc::clone(&self.0), place, claim.owner.clone());
+        let claim = claim.clone();
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            let end = Instant::now() + claim.lease + AFTER;
+            let member = &leaving.inner.members[leaving.place];
+            let mut pause = AGAIN.0;
+            while Instant::now() < end {
+                let asked = tokio::time::timeout(leaving.inner.options.timeout, member.unlock(&claim));
+                if matches!(asked.await, Ok(Ok(_))) {
+                    break;
+                }
+                sleep(pause).await;
+                pause = (pause * 2).min(AGAIN.1);
+            }
+        });
+    }
+}
+
+/// As long as this is there, the owner's release is on its way.
+struct Leaving {
+    inner: Arc<Inner>,
+    place: usize,
+    owner: OwnerId,
+}
+
+impl Leaving {
+    fn new(inner: Arc<Inner>, place: usize, owner: OwnerId) -> Self {
+        inner.members[place].leave(&owner);
+        Self { inner, place, owner }
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.inner.members[self.place].left(&self.owner);
+    }
+}

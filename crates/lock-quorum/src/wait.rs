@@ -1,0 +1,143 @@
+//! How a lock is waited for: in the line of one store, which lets its first go on to the others.
+//!
+//! Whoever waits stands in the line of the first store that answers, so that all who see the same stores come in one
+//! order and try one at a time. Its first holds that store's lock, tries the others again and again until they are
+//! free, and passes the place on if that takes long. Those who see other stores may be in each other's way; then all
+//! give way, for a time that is drawn. The line only saves requests. Who holds the lock is decided by the majority
+//! alone; and if the store with the line knows of a holder that has no majority any more, a look at the others tells.
+
+use std::time::Duration;
+
+use lock_core::{Claim, Error, ErrorKind, Grant, Result};
+use rand::RngExt;
+use tokio::time::{Instant, sleep};
+
+use crate::QuorumLock;
+use crate::acquire::{Denied, Rest};
+use crate::gather::{Request, gather};
+
+/// How long the first in line tries the other stores before it passes its place on, at least and at most.
+const TURN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_millis(1500));
+
+/// How long it waits between two tries, at first and at most.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+
+/// How often whoever is in line looks at the other stores, at least and at most.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(400), Duration::from_millis(900));
+
+/// For how long all give way to each other, at most.
+const WAY: Duration = Duration::from_millis(50);
+
+/// How a wait in line ended.
+enum Turn {
+    /// The store in this place let us go on.
+    Ours(usize),
+    /// The other stores are free. The line of this one was left.
+    OthersFree,
+    Failed(Error),
+}
+
+impl QuorumLock {
+    pub(crate) async fn take_in_turn(&self, claim: &Claim) -> Result<Grant> {
+        match self.attempt(claim, Rest::Kept(None)).await {
+            Ok(grant) => return Ok(grant),
+            Err(Denied::Error(error)) => return Err(error),
+            Err(Denied::Busy) => {}
+        }
+        loop {
+            let kept = match self.stand_in_line(claim).await {
+                Turn::Ours(place) => Some(place),
+                Turn::OthersFree => None,
+                Turn::Failed(error) => return Err(unsure(error)),
+            };
+            let end = Instant::now() + drawn(TURN).min(claim.lease / 3);
+            let mut pause = PAUSES.0;
+            loop {
+                match self.attempt(claim, Rest::Kept(kept)).await {
+                    Ok(grant) => return Ok(grant),
+                    Err(Denied::Error(error)) => return Err(unsure(error)),
+                    Err(Denied::Busy) if kept.is_none() || Instant::now() >= end => break,
+                    Err(Denied::Busy) => sleep(drawn((pause / 2, pause))).await,
+                }
+                pause = (pause * 2).min(PAUSES.1);
+            }
+            if let Some(place) = kept {
+                self.leave(&[place], claim).await;
+            }
+            sleep(drawn((Duration::ZERO, WAY))).await;
+        }
+    }
+
+    /// Waits in the line of the first store that answers.
+    async fn stand_in_line(&self, claim: &Claim) -> Turn {
+        let members = &self.0.members;
+        let mut places: Vec<_> = (0..members.len()).collect();
+        places.sort_by_key(|place| members[*place].was_late());
+        let mut last = None;
+        for (failed, place) in places.into_iter().enumerate() {
+            if failed > members.len() - self.0.majority() {
+                break;
+            }
+            let granted = tokio::select! {
+                biased;
+                granted = members[place].lock(claim) => granted,
+                () = self.others_free(claim, place) => {
+                    self.leave(&[place], claim).await;
+                    return Turn::OthersFree;
+                }
+            };
+            match granted {
+                Ok(_) => return Turn::Ours(place),
+                Err(error) => {
+                    tracing::debug!(name = %claim.name, %error, "no line there");
+                    members[place].is_late(true);
+                    last = Some(error);
+                }
+            }
+        }
+        Turn::Failed(last.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "no store has a line")))
+    }
+
+    /// Ends when a majority of the stores is free without this one.
+    async fn others_free(&self, claim: &Claim, but: usize) {
+        let inner = &*self.0;
+        loop {
+            sleep(drawn(LOOKS)).await;
+            let others = inner.members.iter().enumerate().filter(|(place, _)| *place != but);
+            let requests = others.map(|(place, member)| {
+                let request: Request<'_, bool> = Box::pin(async move {
+                    let held = member.client()?.holder(&claim.name).await;
+                    match held {
+                        // A file in which no lock was taken yet.
+                        Err(error) if error.kind() == ErrorKind::Refused => Ok(true),
+                        held => Ok(held?.is_none_or(|holder| holder.owner == claim.owner)),
+                    }
+                });
+                (place, request)
+            });
+            let count = |answers: &[Option<Result<bool>>]| {
+                answers.iter().filter(|answer| matches!(answer, Some(Ok(true)))).count()
+            };
+            let (answers, ..) =
+                gather(&inner.members, requests, inner.options.timeout, |answers| count(answers) >= inner.majority())
+                    .await;
+            if count(&answers) >= inner.majority() {
+                return;
+            }
+        }
+    }
+}
+
+/// After a wait, something may be left of an earlier attempt.
+fn unsure(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Unavailable | ErrorKind::Refused => {
+            Error::new(ErrorKind::Unknown, "the stores were lost while the lock was waited for").with_source(error)
+        }
+        _ => error,
+    }
+}
+
+fn drawn((least, most): (Duration, Duration)) -> Duration {
+    rand::rng().random_range(least..=most)
+}

@@ -1,0 +1,3 @@
+//! Quorums of real servers.
+
+mod tokens;

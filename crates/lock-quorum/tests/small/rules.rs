@@ -1,0 +1,141 @@
+//! The rules by which a quorum grants, renews and releases.
+
+use std::time::Duration;
+
+use lock_core::memory::Verb;
+use lock_core::testing::Effect;
+use lock_core::{Capabilities, DistributedLock, ErrorKind, Renewal, StoreToken, Unlocked};
+
+use super::{Stores, claim, soon};
+
+#[tokio::test]
+async fn one_store_of_three_may_be_away() {
+    let stores = Stores::new();
+    let ((one, ways), (other, _)) = (stores.client().await, stores.client().await);
+    ways[1].everything(Effect::AWAY);
+    one.try_lock(&claim("a")).await.unwrap().unwrap();
+    assert!(other.try_lock(&claim("b")).await.unwrap().is_none());
+    assert!(matches!(one.renew(&[claim("a")]).await[..], [Ok(Renewal::Held { .. })]));
+    assert_eq!(one.unlock(&claim("a")).await.unwrap(), Unlocked::Released);
+    other.try_lock(&claim("b")).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn without_a_majority_it_grants_nothing_and_keeps_nothing() {
+    let stores = Stores::new();
+    let (quorum, ways) = stores.client().await;
+    for way in &ways[..2] {
+        way.everything(Effect::AWAY);
+    }
+    assert_eq!(quorum.try_lock(&claim("a")).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(quorum.lock(&claim("a")).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(stores.holders().await, [None, None, None]);
+}
+
+#[tokio::test]
+async fn a_holder_without_a_majority_is_renewed_no_more() {
+    let stores = Stores::new();
+    let (quorum, ways) = stores.client().await;
+    let before = quorum.try_lock(&claim("a")).await.unwrap().unwrap().valid_until;
+    for way in &ways[1..] {
+        way.everything(Effect::AWAY);
+    }
+    let renewed = quorum.renew(&[claim("a")]).await.remove(0);
+    assert_eq!(renewed.unwrap_err().kind(), ErrorKind::Unknown);
+    ways.iter().for_each(|way| way.everything(Effect::Pass));
+    assert!(
+        matches!(quorum.renew(&[claim("a")]).await[..], [Ok(Renewal::Held { valid_until })] if valid_until >= before)
+    );
+    for store in &stores.0[1..] {
+        store.script().lose("x");
+    }
+    assert!(matches!(quorum.renew(&[claim("a")]).await[..], [Ok(Renewal::NotHeld)]));
+}
+
+/// 100 of the first store and 50 of the second, and then 51 of the second and 50 of the third: that would be less.
+#[tokio::test]
+async fn tokens_rise_though_each_store_counts_for_itself() {
+    let stores = Stores::new();
+    let ahead = StoreToken::new(1 << 52).unwrap();
+    stores.0[0].raise_tokens(&claim("a").name, ahead).await.unwrap();
+    let ((one, to_one), (other, to_other)) = (stores.client().await, stores.client().await);
+    to_one[2].everything(Effect::AWAY);
+    to_other[0].everything(Effect::AWAY);
+    let mut last = ahead;
+    for client in [&one, &other, &one, &other] {
+        let token = client.try_lock(&claim("a")).await.unwrap().unwrap().token;
+        assert!(token > last, "{token:?} after {last:?}");
+        last = token;
+        assert_eq!(client.unlock(&claim("a")).await.unwrap(), Unlocked::Released);
+    }
+}
+
+#[tokio::test]
+async fn without_a_floor_at_a_majority_there_is_no_grant() {
+    let stores = Stores::new();
+    stores.0[0].raise_tokens(&claim("a").name, StoreToken::new(1 << 52).unwrap()).await.unwrap();
+    let (quorum, ways) = stores.client().await;
+    for way in &ways {
+        way.always(Verb::RaiseTokens, Effect::AWAY);
+    }
+    assert_eq!(quorum.try_lock(&claim("a")).await.unwrap_err().kind(), ErrorKind::Unknown);
+    assert_eq!(quorum.unlock(&claim("a")).await.unwrap(), Unlocked::Released);
+    // One that takes it is enough, whichever that is.
+    ways[2].everything(Effect::Pass);
+    quorum.try_lock(&claim("b")).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn what_a_store_did_that_did_not_answer_is_released_too() {
+    let stores = Stores::new();
+    let (quorum, ways) = stores.client().await;
+    ways[0].once(Verb::TryLock, Effect::LoseReply);
+    quorum.try_lock(&claim("a")).await.unwrap().unwrap();
+    assert_eq!(stores.holders().await.iter().flatten().count(), 3);
+    ways[0].once(Verb::Unlock, Effect::AWAY);
+    assert_eq!(quorum.unlock(&claim("a")).await.unwrap(), Unlocked::Released);
+    // By a release that is repeated.
+    soon(async {
+        while stores.holders().await != [None, None, None] {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_store_that_is_silent_costs_a_moment() {
+    let stores = Stores::new();
+    let (quorum, ways) = stores.client().await;
+    ways[0].everything(Effect::DelayReply(Duration::from_secs(3600)));
+    let before = tokio::time::Instant::now();
+    quorum.try_lock(&claim("a")).await.unwrap().unwrap();
+    assert!(before.elapsed() < super::TIMEOUT, "a majority answers, and no time-out is waited for");
+}
+
+#[tokio::test]
+async fn a_waiter_finds_a_lock_free_that_one_store_does_not() {
+    let stores = Stores::new();
+    stores.0[0].try_lock(&claim("who was killed before it had a majority")).await.unwrap().unwrap();
+    let (quorum, _) = stores.client().await;
+    quorum.try_lock(&claim("a")).await.unwrap().unwrap();
+    let waiting = {
+        let (quorum, _) = stores.client().await;
+        tokio::spawn(async move { quorum.lock(&claim("b")).await })
+    };
+    soon(async {
+        while quorum.inspect(&claim("a").name).await.unwrap().waiters.len() != 1 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    quorum.unlock(&claim("a")).await.unwrap();
+    soon(waiting).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn it_says_what_it_cannot_do() {
+    let can: Capabilities = Stores::new().client().await.0.capabilities();
+    assert!(can.raises_tokens && can.numbers_grants && !can.fair && !can.keeps && !can.values);
+    assert!(!can.modes.shared && !can.modes.permits);
+}
