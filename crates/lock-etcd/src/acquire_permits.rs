@@ -36,6 +36,7 @@ impl Shared {
             let asking = if joins { joining.join(false) } else { joining.take() };
             let Some((mut place, answer)) = self.ask_for(place, &session, asking).await? else { continue };
             let at = revision(&answer)?;
+            let mut is_new = false;
             let (own, asked, view) = match if joins { joined(&spot, answer, false)? } else { taken(answer) } {
                 Joined::Seat => {
                     let own = Entry { key: spot.seat.clone(), created: at };
@@ -56,6 +57,7 @@ impl Shared {
                         self.leave_nothing(place).await?;
                         return Err(another_kind);
                     }
+                    is_new = true;
                     (own, asked, Arc::new(view))
                 }
                 Joined::Refused(answer) => {
@@ -80,7 +82,8 @@ impl Shared {
             };
             drop(ask);
             let line = Followed::new(view, asked);
-            let stood = self.stand(claim, &session, place, &own, (line, listener), waits).await?;
+            let earlier = line.taken_by(spot.owner.as_str()).filter(|_| is_new).cloned();
+            let stood = self.stand(claim, &session, place, (&own, earlier), (line, listener), waits).await?;
             match stood {
                 Stood::Granted(grant) => return Ok(Some(grant)),
                 Stood::Busy => return Ok(None),
@@ -89,13 +92,14 @@ impl Shared {
         }
     }
 
-    /// A claim whose key is in the line, as that was seen, and heard of since.
+    /// A claim whose key is in the line, as that was seen, and heard of since. An earlier key of the same owner, which is gone, had
+    /// some permits perhaps.
     async fn stand(
         self: &Arc<Self>,
         claim: &Claim,
         session: &Arc<Session>,
         mut place: Place,
-        own: &Entry,
+        (own, earlier): (&Entry, Option<Taken>),
         (mut line, mut listener): (Followed, Option<Listener>),
         waits: bool,
     ) -> Result<Stood> {
@@ -105,7 +109,7 @@ impl Shared {
             let (sent, base) = (self.connection.clock.now(), self.tokens.present());
             let ask = self.ledger.ask(&spot.line);
             let asked = tokio::time::Instant::now();
-            match line.turn(&spot, own) {
+            match line.turn(&spot, own, earlier.as_ref()) {
                 _ if session.is_lost() => {
                     self.let_go(place).await?;
                     return Ok(Stood::Gone);

@@ -155,13 +155,18 @@ impl Followed {
         before.filter(|one| self.is_there(one))
     }
 
-    /// Whose turn it is, of the claim that has this key.
-    pub(crate) fn turn(&self, spot: &Spot, own: &Entry) -> Turn {
+    /// The permits that this owner has by what is known.
+    pub(crate) fn taken_by(&self, owner: &str) -> Option<&Taken> {
+        self.permits.as_ref()?.of_owner(owner)
+    }
+
+    /// Whose turn it is, of the claim that has this key. These permits of the same owner are of an earlier key, which is gone.
+    pub(crate) fn turn(&self, spot: &Spot, own: &Entry, earlier: Option<&Taken>) -> Turn {
         if !self.view.line.iter().any(|one| one.entry == *own && self.is_there(one)) {
             return Turn::Gone;
         }
         let Some(permits) = &self.permits else { return Turn::Gone };
-        if let Some(taken) = permits.of_owner(spot.owner.as_str()) {
+        if let Some(taken) = self.taken_by(spot.owner.as_str()).filter(|taken| Some(*taken) != earlier) {
             return Turn::Has(taken.clone());
         }
         let ahead = self.ahead(own);
@@ -223,7 +228,7 @@ mod tests {
     }
 
     fn turn(line: &Followed, owner: &str, created: i64) -> Turn {
-        line.turn(&spot(owner), &stands(owner, created).entry)
+        line.turn(&spot(owner), &stands(owner, created).entry, None)
     }
 
     fn holders(line: &Followed) -> Vec<String> {
@@ -274,6 +279,25 @@ mod tests {
             line.hear(News::Permits(permits(10, &[])));
             assert_eq!(holders(&line), ["a"], "{first}");
         }
+    }
+
+    /// Whoever heard of the end of that key gives them to others.
+    #[test]
+    fn what_an_earlier_key_had_is_not_had() {
+        let mut line = Followed::new(
+            Arc::new(View { at: 8, line: vec![stands("a", 8)], permits: Some(permits(5, &[("a", 3), ("b", 4)])) }),
+            Instant::now(),
+        );
+        let (spot, own) = (spot("a"), stands("a", 8).entry);
+        let earlier = line.taken_by("a").cloned();
+        let turn = |line: &Followed, earlier: Option<&Taken>| line.turn(&spot, &own, earlier);
+        assert!(matches!(turn(&line, None), Turn::Has(_)));
+        assert_eq!(turn(&line, earlier.as_ref()), Turn::Take);
+        // Somebody who did not hear of that end wrote them again.
+        line.hear(News::Permits(permits(9, &[("a", 3)])));
+        assert_eq!(turn(&line, earlier.as_ref()), Turn::Take);
+        line.hear(News::Permits(permits(10, &[("a", 9)])));
+        assert!(matches!(turn(&line, earlier.as_ref()), Turn::Has(_)));
     }
 
     /// Nobody knows of it where its key is, so it has its permit.

@@ -187,6 +187,8 @@ pub(crate) fn take(
     let (Some(key), Some(permits)) = (&spot.permits, line.permits()) else { return Err(nonsense()) };
     let Mode::Permits { take, .. } = spot.mode else { return Err(nonsense()) };
     let mut holders = line.holders();
+    // What an earlier key of this owner had is no more than what is free.
+    holders.retain(|taken| taken.owner != spot.owner.as_str());
     let slots = holders.iter().flat_map(|taken| taken.slots.as_slice());
     let slots = Slots::free(Mode::Permits { take, of: permits.of }, slots.copied());
     if slots.as_slice().len() < take as usize {
