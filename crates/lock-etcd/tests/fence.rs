@@ -8,7 +8,7 @@ use lock_core::memory::MemoryLock;
 use lock_core::{Both, ErrorKind, Lease, Locks, TokensOf};
 use lock_etcd::EtcdLock;
 use lock_fence::etcd::holds;
-use test_servers::EtcdCluster;
+use test_servers::{EtcdCluster, Proxy};
 
 const NAME: &str = "orders/42";
 const DATA: &str = "data";
@@ -17,7 +17,11 @@ const DATA: &str = "data";
 const LEASE: Duration = Duration::from_secs(2);
 
 async fn locks(cluster: &EtcdCluster) -> Locks {
-    Locks::new(Arc::new(EtcdLock::connect(&cluster.url(), "oarlock").await.unwrap()))
+    locks_at(&cluster.url()).await
+}
+
+async fn locks_at(url: &str) -> Locks {
+    Locks::new(Arc::new(EtcdLock::connect(url, "oarlock").await.unwrap()))
 }
 
 /// A client of the application.
@@ -55,6 +59,25 @@ async fn a_holder_writes_over_renewals_and_not_once_it_was_evicted() {
     assert_eq!(data(&client).await, "second");
     guard.lost().await;
     assert_eq!(holds(&guard).unwrap_err().kind(), ErrorKind::Lost);
+}
+
+/// The holder is cut off, and its lease runs out: the application's client, which is not, writes nothing for it.
+#[tokio::test]
+async fn a_holder_whose_lease_expired_is_refused() {
+    let cluster = EtcdCluster::start(1);
+    let proxy = Proxy::new(cluster.addresses()[0]);
+    let cut_off = locks_at(&format!("etcd://{}", proxy.address())).await;
+    let client = application(&cluster).await;
+    let former = cut_off.mutex(NAME).lease(LEASE).lock().await.unwrap();
+    let late = write(&former, "late");
+    proxy.cut();
+    // Granted once the lease is over, and given back: nobody holds the lock, and the former holder still does not.
+    let next = locks(&cluster).await.mutex(NAME).wait(LEASE * 5).lock().await.unwrap();
+    assert!(sent(&client, write(&next, "next")).await);
+    next.unlock().await.unwrap();
+    assert!(!sent(&client, late).await);
+    assert_eq!(data(&client).await, "next");
+    assert_eq!(holds(&former).unwrap_err().kind(), ErrorKind::Lost);
 }
 
 /// Keys are used again: the next holder's has the same name, and is another.

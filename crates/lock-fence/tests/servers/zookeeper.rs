@@ -7,7 +7,7 @@ use lock_core::memory::MemoryLock;
 use lock_core::{Both, ErrorKind, Lease, LockGuard, Locks, TokensOf};
 use lock_fence::zookeeper::writer;
 use lock_zookeeper::ZookeeperLock;
-use test_servers::ZookeeperServers;
+use test_servers::{Proxy, ZookeeperServers};
 use zookeeper_client::{Acls, CheckWriteError, CheckWriter, Client, CreateMode, Error as ZkError};
 
 const NAME: &str = "orders/42";
@@ -17,7 +17,11 @@ const DATA: &str = "/data";
 const LEASE: Duration = Duration::from_secs(4);
 
 async fn locks(servers: &ZookeeperServers) -> Locks {
-    Locks::new(Arc::new(ZookeeperLock::connect(&servers.url(), "oarlock").await.unwrap()))
+    locks_at(&servers.url()).await
+}
+
+async fn locks_at(url: &str) -> Locks {
+    Locks::new(Arc::new(ZookeeperLock::connect(url, "oarlock").await.unwrap()))
 }
 
 /// A client of the application, which has its data there.
@@ -58,6 +62,25 @@ async fn a_holder_writes_over_renewals_and_not_once_it_was_evicted() {
     assert_eq!(data(&client).await, "second");
     guard.lost().await;
     assert_eq!(writer(&client, &guard).err().map(|error| error.kind()), Some(ErrorKind::Lost));
+}
+
+/// The holder is cut off, and its session expires: the application's client, which is not, writes nothing for it.
+#[tokio::test]
+async fn a_holder_whose_session_expired_is_refused() {
+    let servers = ZookeeperServers::start();
+    let proxy = Proxy::new(servers.addresses()[0]);
+    let cut_off = locks_at(&format!("zookeeper://{}", proxy.address())).await;
+    let client = application(&servers).await;
+    let former = cut_off.mutex(NAME).lease(LEASE).lock().await.unwrap();
+    let late = write(&client, &former, "late");
+    proxy.cut();
+    // Granted once the session is over, and given back: nobody holds the lock, and the former holder still does not.
+    let next = locks(&servers).await.mutex(NAME).wait(LEASE * 3).lock().await.unwrap();
+    write(&client, &next, "next").commit().await.unwrap();
+    next.unlock().await.unwrap();
+    assert_refused(late).await;
+    assert_eq!(data(&client).await, "next");
+    assert_eq!(writer(&client, &former).err().map(|error| error.kind()), Some(ErrorKind::Lost));
 }
 
 /// The holder before has the same folder, and the next may have been in line behind it.
