@@ -44,7 +44,8 @@ pub use tokens::TokensOf;
 
 use crate::contract::{
     Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Instant, Kept, ListQuery,
-    LockName, LockStatus, LockValue, Notice, OwnerId, Page, Proclaimed, Renewal, Result, StoreToken, Unlocked,
+    LockName, LockStatus, LockValue, Notice, OwnerId, Page, Proclaimed, Renewal, Reservation, Reserved, Result,
+    StoreToken, Unlocked,
 };
 
 /// A lock in two stores, an old one and a new one: it is held while it is held in both.
@@ -161,6 +162,11 @@ impl DistributedLock for Both {
         }
     }
 
+    /// One after the other: all clients take the old store's lock of a name before the new one's.
+    async fn try_lock_all(&self, _claims: &[Claim]) -> Result<Option<Vec<Grant>>> {
+        Err(self.capabilities().cannot("take several locks in one request"))
+    }
+
     async fn lock(&self, claim: &Claim) -> Result<Grant> {
         let first = self.from.lock(claim).await.map_err(of(&self.from, "lock"))?;
         let until = Mutex::new(first.valid_until);
@@ -269,6 +275,11 @@ impl DistributedLock for Both {
     /// It has no semaphores: a permit would have to have the same number in both stores.
     async fn resize(&self, _name: &LockName, _permits: u32) -> Result<bool> {
         Err(self.capabilities().cannot("count permits: it has no semaphores"))
+    }
+
+    /// A stretch would have to begin at the same time in both stores.
+    async fn reserve(&self, _name: &LockName, _wanted: &Reservation) -> Result<Reserved> {
+        Err(self.capabilities().cannot("limit a rate: it has two lines; use one of the two stores"))
     }
 
     async fn doctor(&self) -> Result<Vec<Finding>> {

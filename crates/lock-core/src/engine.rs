@@ -10,13 +10,14 @@ mod lease;
 #[cfg(test)]
 mod models;
 pub(crate) mod observer;
-mod outage;
+pub(crate) mod outage;
 mod owner;
 mod queue;
 mod request;
 mod sync;
 mod telemetry;
 pub(crate) mod timing;
+pub(crate) mod together;
 mod who_holds;
 mod worker;
 

@@ -48,8 +48,8 @@ pub mod memory;
 pub mod testing;
 
 pub use api::{
-    All, AllGuard, Election, Leadership, Leases, Locks, LocksBuilder, Mutex, Once, OnceGuard, OnceRun, RwLock,
-    Semaphore, ShutdownReport, Skipped,
+    All, AllGuard, Arrival, Election, Latch, Leadership, Leases, Locks, LocksBuilder, Mutex, Once, OnceGuard, OnceRun,
+    RateLimiter, RwLock, Semaphore, ShutdownReport, Skipped,
 };
 pub use authors::{
     Background, Failures, InLine, News, TlsFiles, TokenBase, Waiters, Waiting, Watched, read_file, warn_of,
@@ -62,6 +62,7 @@ pub use connect::{
 pub use contract::{
     Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Evidence, Fence, FencingToken, Finding, Grant,
     Holder, Instant, Kept, ListQuery, LockName, LockStatus, LockValue, ManualClock, Mode, Modes, Notice, OwnerId, Page,
-    Proclaimed, Renewal, Result, Scope, Slots, StaleToken, StoreToken, SystemClock, Unlocked, Waiter,
+    Proclaimed, Renewal, Reservation, Reserved, Result, Scope, Slots, StaleToken, StoreToken, SystemClock, Unlocked,
+    Waiter,
 };
 pub use engine::{Lease, LeaseState, LockGuard, Observed, Observer, Owner};

@@ -28,7 +28,8 @@ use store::Store;
 
 use crate::contract::{
     Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, Kept, ListQuery, LockName, LockStatus,
-    LockValue, Modes, OwnerId, Page, Proclaimed, Renewal, Result, Scope, StoreToken, SystemClock, Unlocked,
+    LockValue, Modes, OwnerId, Page, Proclaimed, Renewal, Reservation, Reserved, Result, Scope, StoreToken,
+    SystemClock, Unlocked,
 };
 
 /// One client of an in-memory store. A clone is the same client; [`MemoryLock::client`] is another one of the same
@@ -77,6 +78,8 @@ impl DistributedLock for MemoryLock {
         capabilities.keeps = true;
         capabilities.values = true;
         capabilities.modes = Modes::ALL;
+        capabilities.takes_all = true;
+        capabilities.limits_rates = true;
         capabilities.min_lease = Duration::from_millis(1);
         capabilities
     }
@@ -88,6 +91,13 @@ impl DistributedLock for MemoryLock {
     async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
         self.faults.request(Verb::TryLock).await?;
         let answer = self.store.try_lock(claim)?;
+        self.faults.reply(self.store.clock()).await;
+        Ok(answer)
+    }
+
+    async fn try_lock_all(&self, claims: &[Claim]) -> Result<Option<Vec<Grant>>> {
+        self.faults.request(Verb::TryLockAll).await?;
+        let answer = self.store.try_lock_all(claims)?;
         self.faults.reply(self.store.clock()).await;
         Ok(answer)
     }
@@ -159,6 +169,13 @@ impl DistributedLock for MemoryLock {
     async fn resize(&self, name: &LockName, permits: u32) -> Result<bool> {
         self.faults.request(Verb::Resize).await?;
         let answer = self.store.resize(name, permits)?;
+        self.faults.reply(self.store.clock()).await;
+        Ok(answer)
+    }
+
+    async fn reserve(&self, name: &LockName, wanted: &Reservation) -> Result<Reserved> {
+        self.faults.request(Verb::Reserve).await?;
+        let answer = self.store.reserve(name, wanted);
         self.faults.reply(self.store.clock()).await;
         Ok(answer)
     }

@@ -29,7 +29,8 @@ use tokio::sync::{broadcast, watch};
 
 use crate::contract::{
     Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Instant, Kept, ListQuery,
-    LockName, LockStatus, LockValue, Notice, OwnerId, Page, Proclaimed, Renewal, Result, StoreToken, Unlocked,
+    LockName, LockStatus, LockValue, Notice, OwnerId, Page, Proclaimed, Renewal, Reservation, Reserved, Result,
+    StoreToken, Unlocked,
 };
 pub use crate::memory::Verb;
 
@@ -206,6 +207,10 @@ impl DistributedLock for Faulty {
         self.call(Verb::TryLock, self.0.inner.try_lock(claim)).await
     }
 
+    async fn try_lock_all(&self, claims: &[Claim]) -> Result<Option<Vec<Grant>>> {
+        self.call(Verb::TryLockAll, self.0.inner.try_lock_all(claims)).await
+    }
+
     async fn lock(&self, claim: &Claim) -> Result<Grant> {
         self.call(Verb::Lock, self.0.inner.lock(claim)).await
     }
@@ -265,6 +270,10 @@ impl DistributedLock for Faulty {
 
     async fn resize(&self, name: &LockName, permits: u32) -> Result<bool> {
         self.call(Verb::Resize, self.0.inner.resize(name, permits)).await
+    }
+
+    async fn reserve(&self, name: &LockName, wanted: &Reservation) -> Result<Reserved> {
+        self.call(Verb::Reserve, self.0.inner.reserve(name, wanted)).await
     }
 
     async fn doctor(&self) -> Result<Vec<Finding>> {

@@ -61,6 +61,11 @@ impl Keys {
         LockKeys { grant: companion("grant"), line: companion("line"), tokens, slot, lock }
     }
 
+    /// The key of the rate limiter of this name.
+    pub(crate) fn rate(&self, name: &LockName) -> String {
+        self.of(name).grant.replacen("grant", "rate", 1)
+    }
+
     /// The name of the lock that has this key, or whose line it is.
     pub(crate) fn name(&self, key: &str) -> Option<LockName> {
         let lock = match key.strip_prefix(OURS) {
@@ -119,6 +124,8 @@ mod tests {
         let names = ["a", "{a}", "{}", "{}a", "a}", "}a{", "{a"];
         for name in names {
             let keys = keys("", name);
+            let rate = Keys::new("", true).unwrap().rate(&LockName::new(name).unwrap());
+            assert!(rate.starts_with("oarlock-rate") && Some(slot(&rate)) == keys.slot);
             let others = [keys.grant.as_str(), &keys.line, &keys.tokens];
             assert!(others.iter().all(|key| Some(slot(key)) == keys.slot), "{keys:?}");
             assert_eq!(Keys::new("", false).unwrap().name(&keys.tokens), None);

@@ -41,6 +41,7 @@ mod modes;
 mod options;
 #[cfg(test)]
 mod properties;
+mod rates;
 mod records;
 mod release;
 mod renew;
@@ -52,6 +53,7 @@ mod slots;
 mod status;
 mod times;
 mod tls;
+mod together;
 mod values;
 mod waiters;
 
@@ -63,7 +65,8 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, Kept, ListQuery, LockName, LockStatus,
-    LockValue, Modes, Notice, OwnerId, Page, Proclaimed, Renewal, Result, Scope, StoreToken, Unlocked,
+    LockValue, Modes, Notice, OwnerId, Page, Proclaimed, Renewal, Reservation, Reserved, Result, Scope, StoreToken,
+    Unlocked,
 };
 use tokio::sync::watch;
 
@@ -120,6 +123,8 @@ impl DistributedLock for RedisLock {
         capabilities.keeps = true;
         capabilities.values = true;
         capabilities.modes = Modes::ALL;
+        capabilities.takes_all = true;
+        capabilities.limits_rates = true;
         capabilities.min_lease = Duration::from_millis(10);
         capabilities.answers_within = self.client.dialer.timeout;
         capabilities
@@ -141,6 +146,10 @@ impl DistributedLock for RedisLock {
             Acquired::Busy { .. } => None,
             Acquired::Another(found) => return Err(another_kind(claim, found, before)),
         })
+    }
+
+    async fn try_lock_all(&self, claims: &[Claim]) -> Result<Option<Vec<Grant>>> {
+        self.take_all(claims).await
     }
 
     async fn lock(&self, claim: &Claim) -> Result<Grant> {
@@ -209,6 +218,10 @@ impl DistributedLock for RedisLock {
 
     async fn resize(&self, name: &LockName, permits: u32) -> Result<bool> {
         self.set_permits(name, permits).await
+    }
+
+    async fn reserve(&self, name: &LockName, wanted: &Reservation) -> Result<Reserved> {
+        self.reserve_time(name, wanted).await
     }
 
     async fn doctor(&self) -> Result<Vec<Finding>> {

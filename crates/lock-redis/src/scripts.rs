@@ -31,6 +31,8 @@ pub(crate) static ACQUIRE_SHOWING: LazyLock<Script> = script!(=
     "end\n",
     include_str!("scripts/show.lua")
 );
+pub(crate) static ACQUIRE_ALL: LazyLock<Script> = script!("common.lua" "acquire_all.lua");
+pub(crate) static RESERVE: LazyLock<Script> = script!("reserve.lua");
 pub(crate) static RELEASE: LazyLock<Script> = script!("release_free.lua" "common.lua" "modes.lua" "release.lua");
 pub(crate) static LOOK: LazyLock<Script> = script!("common.lua" "modes.lua" "look.lua");
 pub(crate) static RENEW: LazyLock<Script> = script!("renew.lua");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Holder, LockName, OwnerId, Result, StoreToken};
+use lock_core::{Holder, LockName, OwnerId, Reserved, Result, StoreToken};
 
 /// The target of the event that each statement of a request is, when it is sent.
 pub(crate) const SENT: &str = "lock_sql::sent";
@@ -22,6 +22,12 @@ impl Prefix {
 
     pub(crate) fn key(&self, name: &LockName) -> String {
         format!("{}{name}", self.0)
+    }
+
+    /// The key of the rate limiter of this name, whose row is among those of locks. No prefix has a `%` before these letters, so it
+    /// is no lock's.
+    pub(crate) fn rate_key(&self, name: &LockName) -> String {
+        format!("{}%rate/{name}", self.0.trim_end_matches('/'))
     }
 
     pub(crate) fn name(&self, key: &str) -> Option<LockName> {
@@ -55,6 +61,11 @@ pub(crate) fn duration(micros: i64) -> Duration {
     Duration::from_micros(micros.try_into().unwrap_or(0))
 }
 
+/// What came of a reservation, by the microseconds until whoever asked goes on.
+pub(crate) fn reserved(fits: bool, wait_us: i64) -> Reserved {
+    if fits { Reserved::In(duration(wait_us)) } else { Reserved::TooLate(duration(wait_us)) }
+}
+
 /// A holder as its row has it, with the microseconds since its grant and until the end of its lease.
 pub(crate) fn holder(owner: &str, held_us: i64, left_us: i64, token: i64) -> Result<Holder> {
     Ok(Holder::new(OwnerId::from_store(owner), StoreToken::new(token as u64)?, duration(held_us), duration(left_us)))
@@ -71,6 +82,9 @@ mod tests {
         assert_ne!(Prefix::new("a/b").key(&name("c")), Prefix::new("a").key(&name("b/c")));
         assert_eq!(Prefix::new("a").name("a/b/c"), Some(name("b/c")));
         assert_eq!(Prefix::new("a").name("b/c"), None);
+        let rate = Prefix::new("a").rate_key(&name("b"));
+        assert_eq!(Prefix::new("a").name(&rate), None);
+        assert_ne!(Prefix::new("a%rate").key(&name("b")), rate);
     }
 
     #[test]

@@ -7,12 +7,14 @@ mod fairness;
 mod fencing;
 mod input;
 mod keeping;
+mod latches;
 mod lease;
 mod life;
 mod liveness;
 mod loss;
 mod permits;
 mod process;
+mod rates;
 mod readers;
 mod safety;
 mod several;
@@ -47,6 +49,8 @@ pub(crate) enum Need {
     Modes,
     FairShared,
     FairPermits,
+    TakenTogether,
+    Rates,
 }
 
 impl Need {
@@ -61,6 +65,8 @@ impl Need {
             Self::Modes => by.modes.shared && by.modes.permits,
             Self::FairShared => by.fair && by.modes.shared,
             Self::FairPermits => by.fair && by.modes.permits,
+            Self::TakenTogether => by.takes_all,
+            Self::Rates => by.limits_rates,
         }
     }
 
@@ -75,6 +81,8 @@ impl Need {
             Self::Modes => "it has no read-write locks or no semaphores, as its capabilities say",
             Self::FairShared => "it has no fair read-write locks, as its capabilities say",
             Self::FairPermits => "it has no fair semaphores, as its capabilities say",
+            Self::TakenTogether => "it takes several locks one after the other, as its capabilities say",
+            Self::Rates => "it limits no rates, as its capabilities say",
         }
     }
 }
@@ -102,6 +110,8 @@ macro_rules! cases {
     (@needs modes) => { Some(Need::Modes) };
     (@needs fair_shared) => { Some(Need::FairShared) };
     (@needs fair_permits) => { Some(Need::FairPermits) };
+    (@needs taken_together) => { Some(Need::TakenTogether) };
+    (@needs rates) => { Some(Need::Rates) };
     (@needs $($tag:ident)?) => { None };
 }
 
@@ -131,7 +141,10 @@ cases! {
         once_again_after_a_failure(keeping);
     values: value_stands_with_its_hold(values) only_the_holder_proclaims(values) values_of_every_kind(values)
         leaders_are_seen_in_order(values) observer_in_an_outage(values);
-    several: opposite_orders all_or_none;
+    several: opposite_orders all_or_none modes_together(modes) taken_in_one_request(taken_together)
+        not_all_are_free(taken_together);
+    rates: never_above_the_rate(rates) permits_that_come_too_late(rates) limiters_are_no_locks(rates);
+    latches: opens_when_all_have_arrived(keeping) arrivals_whose_replies_are_lost(keeping);
     readers: readers_together(shared) a_writer_stops_later_readers(fair_shared) a_writer_gives_up(fair_shared)
         a_dead_reader(shared) the_dead_in_turn(shared) tokens_of_readers(shared) readers_are_evicted(shared)
         readers_and_writers(shared) readers_give_up(shared) an_only_reader(shared);

@@ -10,7 +10,8 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, Instant, Kept, ListQuery, LockName,
-    LockStatus, LockValue, Notice, OwnerId, Page, Proclaimed, Renewal, Result, StoreToken, Unlocked,
+    LockStatus, LockValue, Notice, OwnerId, Page, Proclaimed, Renewal, Reservation, Reserved, Result, StoreToken,
+    Unlocked,
 };
 
 /// What is wrong with a lock.
@@ -88,6 +89,12 @@ impl DistributedLock for Bad {
         Ok(self.inner.try_lock(&self.asked(claim)).await?.map(|grant| self.spoil(claim, grant)))
     }
 
+    async fn try_lock_all(&self, claims: &[Claim]) -> Result<Option<Vec<Grant>>> {
+        let asked: Vec<_> = claims.iter().map(|claim| self.asked(claim)).collect();
+        let Some(grants) = self.inner.try_lock_all(&asked).await? else { return Ok(None) };
+        Ok(Some(claims.iter().zip(grants).map(|(claim, grant)| self.spoil(claim, grant)).collect()))
+    }
+
     async fn lock(&self, claim: &Claim) -> Result<Grant> {
         Ok(self.spoil(claim, self.inner.lock(&self.asked(claim)).await?))
     }
@@ -151,6 +158,10 @@ impl DistributedLock for Bad {
 
     async fn resize(&self, name: &LockName, permits: u32) -> Result<bool> {
         self.inner.resize(name, permits).await
+    }
+
+    async fn reserve(&self, name: &LockName, wanted: &Reservation) -> Result<Reserved> {
+        self.inner.reserve(name, wanted).await
     }
 
     async fn doctor(&self) -> Result<Vec<Finding>> {

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, select_all};
 
-use crate::api::Mutex;
 use crate::contract::options::{LockOptions, setters};
-use crate::contract::{Error, ErrorKind, Instant, LockName, Result};
+use crate::contract::{Error, ErrorKind, Instant, LockName, Mode, Result};
+use crate::engine::acquisition::{Acquisition, Verb};
 use crate::engine::core::Core;
+use crate::engine::together::together;
 use crate::engine::{Lease, LockGuard};
 
 /// A handle for several locks that are taken together: their names and the options of their acquisitions. Making and
@@ -20,23 +21,74 @@ use crate::engine::{Lease, LockGuard};
 /// that those who want the same locks never wait for each other in a circle. Who waits for one of them holds those
 /// before it. So name together only what is needed together, and keep sections short.
 ///
+/// While all of them are free, one request takes them, where the store can do that
+/// ([`Capabilities::takes_all`](crate::Capabilities::takes_all)) and all are locks for one holder.
+///
+/// Each lock is for one holder, unless it is added to be [read](Self::and_read), or for some of its
+/// [permits](Self::and_permits):
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// # let locks = lock_core::Locks::new(std::sync::Arc::new(lock_core::memory::MemoryLock::new()));
+/// let export = locks.all(["accounts/7"]).and_read("catalog").and_permits("exports", 1, 5);
+/// let guard = export.lock().await?;
+/// assert_eq!(guard.get("exports").and_then(|lease| lease.slot()), Some(0));
+/// guard.unlock().await
+/// # }
+/// ```
+///
 /// Whoever takes single locks besides, one while it holds another, is not part of that order, and can wait in a circle
 /// with this.
 #[derive(Clone)]
 pub struct All {
     core: Arc<Core>,
-    names: std::result::Result<Vec<LockName>, String>,
+    /// In the order of their names, each once.
+    locks: std::result::Result<Vec<(LockName, Mode)>, String>,
     options: LockOptions,
 }
 
 impl All {
     pub(crate) fn new(core: Arc<Core>, names: Result<Vec<LockName>>, options: LockOptions) -> Self {
-        let names = names.map_err(|error| error.message().to_owned()).and_then(|mut names| {
-            names.sort_unstable();
-            names.dedup();
-            if names.is_empty() { Err("no lock is named: `all` needs at least one".to_owned()) } else { Ok(names) }
+        let all = Self { core, locks: Ok(Vec::new()), options };
+        match names {
+            Ok(names) => names.into_iter().fold(all, |all, name| all.and(Ok(name), Mode::Exclusive)),
+            Err(error) => all.and(Err(error), Mode::Exclusive),
+        }
+    }
+
+    /// And this lock, to be read: beside others who read it, see [`RwLock`](crate::RwLock).
+    pub fn and_read<N>(self, name: N) -> Self
+    where
+        N: TryInto<LockName>,
+        N::Error: Into<Error>,
+    {
+        self.and(name.try_into().map_err(Into::into), Mode::Shared)
+    }
+
+    /// And so many of the permits of this semaphore, of which there are so many: see [`Semaphore`](crate::Semaphore).
+    pub fn and_permits<N>(self, name: N, take: u32, of: u32) -> Self
+    where
+        N: TryInto<LockName>,
+        N::Error: Into<Error>,
+    {
+        self.and(name.try_into().map_err(Into::into), Mode::Permits { take, of })
+    }
+
+    fn and(mut self, name: Result<LockName>, mode: Mode) -> Self {
+        let added = self.locks.and_then(|mut locks| {
+            let name = name.map_err(|error| error.message().to_owned())?;
+            match locks.binary_search_by(|(known, _)| known.cmp(&name)) {
+                Err(at) => locks.insert(at, (name, mode)),
+                Ok(at) if locks[at].1 == mode => {}
+                Ok(at) => {
+                    let other = locks[at].1;
+                    return Err(format!("{:?} is wanted {other} and {mode}: name it once", name.as_str()));
+                }
+            }
+            Ok(locks)
         });
-        Self { core, names, options }
+        self.locks = added;
+        self
     }
 
     setters!();
@@ -53,10 +105,13 @@ impl All {
     /// # If the reply is lost
     /// As [`Mutex::lock`].
     pub async fn lock(&self) -> Result<AllGuard> {
-        let names = self.names("lock")?;
+        let locks = self.locks("lock")?;
         let deadline = self.options.wait.map(|wait| self.core.clock.now() + wait);
+        if let Some(guard) = self.together(locks, deadline).await {
+            return Ok(guard);
+        }
         loop {
-            if let Some(guard) = self.take(names, deadline).await? {
+            if let Some(guard) = self.take(locks, deadline).await? {
                 return Ok(guard);
             }
         }
@@ -74,11 +129,15 @@ impl All {
     /// # If the reply is lost
     /// As [`Mutex::try_lock`].
     pub async fn try_lock(&self) -> Result<Option<AllGuard>> {
-        let names = self.names("try_lock")?;
+        let locks = self.locks("try_lock")?;
         let deadline = self.options.wait.map(|wait| self.core.clock.now() + wait);
-        let mut held = Vec::with_capacity(names.len());
-        for name in names {
-            match self.mutex(name, deadline).try_lock().await? {
+        if let Some(guard) = self.together(locks, deadline).await {
+            return Ok(Some(guard));
+        }
+        let mut held = Vec::with_capacity(locks.len());
+        for (name, mode) in locks {
+            let options = self.options_of(*mode, deadline);
+            match Acquisition::begin(&self.core, Ok(name), &options, None, Verb::TryLock)?.run().await? {
                 Some(guard) => held.push(guard),
                 None => {
                     join_all(held.into_iter().map(LockGuard::unlock)).await;
@@ -110,26 +169,41 @@ impl All {
         }
     }
 
-    fn names(&self, verb: &'static str) -> Result<&[LockName]> {
-        let wrong = |wrong: &String| self.core.context(Error::new(ErrorKind::Invalid, wrong.as_str()), verb, None);
-        self.names.as_deref().map_err(wrong)
+    fn locks(&self, verb: &'static str) -> Result<&[(LockName, Mode)]> {
+        let wrong = |wrong: &str| Err(self.core.context(Error::new(ErrorKind::Invalid, wrong), verb, None));
+        match &self.locks {
+            Ok(locks) if locks.is_empty() => wrong("no lock is named: `all` needs at least one"),
+            Ok(locks) => Ok(locks),
+            Err(told) => wrong(told),
+        }
     }
 
-    /// One of the locks, with what is left of the wait.
-    fn mutex(&self, name: &LockName, deadline: Option<Instant>) -> Mutex {
-        let mut options = self.options;
-        options.wait = deadline.map(|deadline| deadline.saturating_duration_since(self.core.clock.now()));
-        Mutex::new(Arc::clone(&self.core), Ok(name.clone()), options)
+    /// For one of the locks, with what is left of the wait.
+    fn options_of(&self, mode: Mode, deadline: Option<Instant>) -> LockOptions {
+        let wait = deadline.map(|deadline| deadline.saturating_duration_since(self.core.clock.now()));
+        LockOptions { wait, mode, ..self.options }
+    }
+
+    /// All in one request, if they are free and the store can do that.
+    async fn together(&self, locks: &[(LockName, Mode)], deadline: Option<Instant>) -> Option<AllGuard> {
+        if locks.len() < 2 || locks.iter().any(|(_, mode)| *mode != Mode::Exclusive) {
+            return None;
+        }
+        let names = locks.iter().map(|(name, _)| name.clone()).collect();
+        // A wait of zero bounds nothing: one request has to be let through.
+        let deadline = deadline.filter(|deadline| *deadline > self.core.clock.now());
+        together(&self.core, names, &self.options_of(Mode::Exclusive, deadline), deadline).await.map(AllGuard::new)
     }
 
     /// One after the other; `None` if one was lost meanwhile.
-    async fn take(&self, names: &[LockName], deadline: Option<Instant>) -> Result<Option<AllGuard>> {
-        let mut held = AllGuard::new(Vec::with_capacity(names.len()));
-        for name in names {
-            let mutex = self.mutex(name, deadline);
+    async fn take(&self, locks: &[(LockName, Mode)], deadline: Option<Instant>) -> Result<Option<AllGuard>> {
+        let mut held = AllGuard::new(Vec::with_capacity(locks.len()));
+        for (name, mode) in locks {
+            let options = self.options_of(*mode, deadline);
+            let acquisition = Acquisition::begin(&self.core, Ok(name), &options, None, Verb::Lock)?;
             let guard = tokio::select! {
                 biased;
-                guard = mutex.lock() => guard?,
+                guard = acquisition.lock() => guard?,
                 () = held.lost() => return Ok(None),
             };
             held.push(guard);
@@ -140,7 +214,7 @@ impl All {
 
 impl fmt::Debug for All {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("All").field("names", &self.names).field("options", &self.options).finish()
+        f.debug_struct("All").field("locks", &self.locks).field("options", &self.options).finish()
     }
 }
 

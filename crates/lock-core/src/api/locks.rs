@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::{All, Election, Mutex, Once, RwLock, Semaphore};
+use crate::api::{All, Election, Latch, Mutex, Once, RateLimiter, RwLock, Semaphore};
 use crate::contract::claim::Identity;
 use crate::contract::options::{LockOptions, setters};
 use crate::contract::{
@@ -122,6 +122,29 @@ impl Locks {
             self.core.backend.resize(&name, permits).await
         };
         resized.await.map_err(|error| self.core.context(error, "resize", Some(&name)))
+    }
+
+    /// A handle for a rate of so many permits in this time, which all who use the name keep together. No I/O.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for what cannot be a name or a rate; [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the store
+    /// limits no rates.
+    pub fn rate_limiter<N>(&self, name: N, permits: u32, per: Duration) -> Result<RateLimiter>
+    where
+        N: TryInto<LockName>,
+        N::Error: Into<Error>,
+    {
+        RateLimiter::new(Arc::clone(&self.core), name.try_into().map_err(Into::into)?, permits, per, self.options)
+    }
+
+    /// A handle for the latch of this name, which opens when so many parties have arrived. No I/O; what is wrong is reported
+    /// when it is used.
+    pub fn latch<N>(&self, name: N, parties: u32) -> Latch
+    where
+        N: TryInto<LockName>,
+        N::Error: Into<Error>,
+    {
+        Latch::new(Arc::clone(&self.core), name.try_into().map_err(Into::into), parties, self.options)
     }
 
     /// A job of this name, which one of all who think that it is time runs. No I/O; what is wrong is reported when it is run.

@@ -9,7 +9,7 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 
 use crate::contract::{
     Claim, Clock, Error, ErrorKind, Evidence, Finding, Holder, Instant, ListQuery, LockName, LockStatus, LockValue,
-    Mode, Modes, OwnerId, Page, Result, Slots, StoreToken,
+    Mode, Modes, OwnerId, Page, Reservation, Reserved, Result, Slots, StoreToken,
 };
 
 /// A store that grants locks. Backends implement this; applications use [`Locks`](crate::Locks), which adds what is the
@@ -69,6 +69,21 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     /// Rule 2: the caller then calls [`unlock`](Self::unlock).
     async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>>;
+
+    /// Takes all of these locks now or none, in one request. The claims are of different names, exclusive, and show no value.
+    /// There are as many grants as claims, in their order. `None` means that one of the locks is not free as
+    /// [`try_lock`](Self::try_lock) means it, or that the store cannot take these together at the moment: then the core
+    /// asks for one after the other. It is never repeated with the same claims: after a lost reply, each of them is unlocked.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] unless [`Capabilities::takes_all`]. Else rule 3, for each of the claims: after any error
+    /// that is not refused, the core calls [`unlock`](Self::unlock) with each.
+    ///
+    /// # Cancel safety
+    /// Rule 2, for each of the claims.
+    async fn try_lock_all(&self, _claims: &[Claim]) -> Result<Option<Vec<Grant>>> {
+        Err(self.capabilities().cannot(TAKE_ALL))
+    }
 
     /// Waits until the lock is granted, without end.
     ///
@@ -179,6 +194,17 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
         Err(self.capabilities().cannot(RESIZE))
     }
 
+    /// Reserves time in the line of a rate limiter, by the store's clock: see [`Reservation`]. One number for each name is
+    /// all that the store keeps, and it may forget that when it has passed. The names of limiters are apart from those of locks.
+    ///
+    /// Repeated after a lost reply, it reserves once more: less is used then than the rate allows, never more.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] unless [`Capabilities::limits_rates`]. After any other error it may have been done.
+    async fn reserve(&self, _name: &LockName, _wanted: &Reservation) -> Result<Reserved> {
+        Err(self.capabilities().cannot(LIMIT))
+    }
+
     /// Settings of the store that void a promise.
     async fn doctor(&self) -> Result<Vec<Finding>>;
 
@@ -191,6 +217,9 @@ pub(crate) const KEEP: &str = "keep a lock for an owner that has gone";
 pub(crate) const SHOW: &str = "show a value with a lock";
 const RESIZE: &str = "count permits: it has no semaphores";
 const RAISE: &str = "raise its tokens";
+pub(crate) const TAKE_ALL: &str = "take several locks in one request";
+pub(crate) const LIMIT: &str =
+    "limit a rate: that needs a store whose writes are cheap, such as redis, postgres, mysql, sqlite or memory";
 
 /// How far a lock of a store reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -225,6 +254,10 @@ pub struct Capabilities {
     pub values: bool,
     /// In which modes can it be held besides [`Mode::Exclusive`](crate::Mode::Exclusive)?
     pub modes: Modes,
+    /// Does it know [`try_lock_all`](DistributedLock::try_lock_all)?
+    pub takes_all: bool,
+    /// Does it know [`reserve`](DistributedLock::reserve)?
+    pub limits_rates: bool,
     /// Does it tell [`changes`](DistributedLock::changes), so that whoever observes need not ask so often?
     pub tells_changes: bool,
     /// Is an eviction noticed at once, not only at the next renewal?
@@ -244,6 +277,7 @@ impl Capabilities {
         let min_lease = Duration::from_millis(1);
         let (fair, raises_tokens, numbers_grants, prompt_loss) = (false, false, false, false);
         let (keeps, values, tells_changes) = (false, false, false);
+        let (takes_all, limits_rates) = (false, false);
         let (max_lease, answers_within) = (None, Duration::ZERO);
         Self {
             backend,
@@ -254,6 +288,8 @@ impl Capabilities {
             keeps,
             values,
             modes: Modes::NONE,
+            takes_all,
+            limits_rates,
             tells_changes,
             prompt_loss,
             min_lease,

@@ -183,19 +183,19 @@ fn here() -> Option<runtime::Id> {
 
 /// A claim about which the store may have heard, from before the first byte leaves until it is known what came of it:
 /// dropped before that, it goes to the janitor.
-struct Pending {
+pub(super) struct Pending {
     core: Arc<Core>,
-    claim: Option<Claim>,
+    pub(super) claim: Option<Claim>,
 }
 
 impl Pending {
-    fn arm(core: Arc<Core>, claim: Claim) -> Self {
+    pub(super) fn arm(core: Arc<Core>, claim: Claim) -> Self {
         core.begin();
         Self { core, claim: Some(claim) }
     }
 
     /// Undoes whatever the store did: here if it answers until then, else in the background.
-    async fn undo(mut self, late: Instant) {
+    pub(super) async fn undo(mut self, late: Instant) {
         let Some(claim) = &self.claim else { return };
         let undone = tokio::select! {
             biased;

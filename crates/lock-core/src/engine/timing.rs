@@ -17,7 +17,7 @@ pub(super) const BETWEEN_DOUBTS: Duration = Duration::from_millis(100);
 pub(super) const SILENCE: Duration = Duration::from_millis(500);
 
 /// How often a lock is looked at that somebody observes.
-pub(super) const OBSERVE: Duration = Duration::from_millis(500);
+pub(crate) const OBSERVE: Duration = Duration::from_millis(500);
 
 /// The same where the holder's token was not there yet.
 pub(super) const OBSERVE_AGAIN: Duration = Duration::from_millis(50);

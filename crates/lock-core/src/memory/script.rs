@@ -34,11 +34,15 @@ pub enum Verb {
     RaiseTokens,
     /// Changing the number of permits.
     Resize,
+    /// Taking several locks in one request, now or not at all.
+    TryLockAll,
+    /// Reserving a stretch of a rate limiter's line.
+    Reserve,
 }
 
 impl Verb {
     /// All of them, in their order.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::TryLock,
         Self::Lock,
         Self::Unlock,
@@ -49,6 +53,8 @@ impl Verb {
         Self::Evict,
         Self::RaiseTokens,
         Self::Resize,
+        Self::TryLockAll,
+        Self::Reserve,
     ];
 }
 

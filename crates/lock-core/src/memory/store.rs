@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::contract::{
     Claim, Clock, Error, ErrorKind, Grant, Holder, Instant, Kept, ListQuery, LockName, LockStatus, LockValue, Mode,
-    OwnerId, Page, Proclaimed, Renewal, Result, Slots, StoreToken, Unlocked, Waiter,
+    OwnerId, Page, Proclaimed, Renewal, Reservation, Reserved, Result, Slots, StoreToken, Unlocked, Waiter,
 };
 
 #[derive(Debug)]
@@ -25,6 +25,10 @@ struct State {
     locks: HashMap<LockName, Lock, RandomState>,
     /// One counter for all names: a name that is forgotten when nobody uses it still gets higher tokens later.
     tokens: u64,
+    /// Until when the lines of rate limiters are taken, in microseconds of the store's time.
+    taken: HashMap<LockName, u64, RandomState>,
+    /// How many there were after the last clean-up.
+    taken_kept: usize,
     /// How far a test has moved the store's time ahead of the clock.
     ahead: Duration,
 }
@@ -130,6 +134,42 @@ impl Store {
         Ok(Some(grant))
     }
 
+    /// All or none. Whoever has some of them already keeps these, with the same grants.
+    pub(super) fn try_lock_all(&self, claims: &[Claim]) -> Result<Option<Vec<Grant>>> {
+        let (mut state, now) = self.state();
+        for claim in claims {
+            let Some(lock) = state.settle(&claim.name, now) else { continue };
+            if lock.held_by(&claim.owner).is_none() {
+                lock.holdings.first().map_or(Ok(()), |holding| claim.mode.check_kind(holding.mode))?;
+                return Ok(None);
+            }
+        }
+        let State { locks, tokens, .. } = &mut *state;
+        let take = |claim: &Claim| match locks.entry(claim.name.clone()).or_default() {
+            lock if lock.held_by(&claim.owner).is_some() => lock.join(claim, tokens, now),
+            lock => Ok(Some(lock.hold(claim, tokens, now))),
+        };
+        claims.iter().map(take).collect()
+    }
+
+    pub(super) fn reserve(&self, name: &LockName, wanted: &Reservation) -> Reserved {
+        /// So many are not looked through for those that have passed.
+        const FEW: usize = 64;
+        let (mut state, now) = self.state();
+        let now = now.stores.since_origin().as_micros() as u64;
+        let (taken, answer) = wanted.decide(state.taken.get(name).copied().unwrap_or_default(), now);
+        if taken <= now {
+            state.taken.remove(name);
+            return answer;
+        }
+        state.taken.insert(name.clone(), taken);
+        if state.taken.len() > state.taken_kept.max(FEW) * 2 {
+            state.taken.retain(|_, taken| *taken > now);
+            state.taken_kept = state.taken.len();
+        }
+        answer
+    }
+
     pub(super) async fn lock(&self, claim: &Claim) -> Result<Grant> {
         if let Some(grant) = self.try_lock(claim)? {
             return Ok(grant);
@@ -150,7 +190,7 @@ impl Store {
     /// The grant, or what to wait for.
     fn stand_in_line(&self, claim: &Claim) -> Result<std::result::Result<Grant, (Arc<Notify>, Instant)>> {
         let (mut state, now) = self.state();
-        let State { locks, tokens, ahead } = &mut *state;
+        let State { locks, tokens, ahead, .. } = &mut *state;
         let used = locks.get_mut(&claim.name).and_then(|lock| lock.settle(tokens, now).then_some(lock));
         let Some(lock) = used else {
             drop(state);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use lock_core::testing::{Effect, Faulty, Verb};
 use lock_core::{ErrorKind, Locks};
 
 use crate::common::{LEASE, advance, settle, setup};
@@ -157,4 +158,57 @@ async fn what_cannot_be_taken_is_told() {
         assert!(locks.all(names.iter().copied()).try_lock().await.is_err());
     }
     assert!(is_free(&locks, "a").await);
+}
+
+#[tokio::test]
+async fn one_request_takes_what_is_free() {
+    let (store, clock, others) = setup();
+    let faulty = Faulty::new(Arc::new(store));
+    let locks = Locks::new(faulty.backend());
+    let calls = || [Verb::TryLockAll, Verb::TryLock, Verb::Lock].map(|verb| faulty.calls(verb));
+    locks.all(["a", "b", "c"]).lock().await.unwrap().unlock().await.unwrap();
+    locks.all(["a", "b"]).try_lock().await.unwrap().unwrap().unlock().await.unwrap();
+    assert_eq!(calls(), [2, 0, 0]);
+    // One alone, and other modes, are asked for as ever.
+    locks.all(["a"]).lock().await.unwrap().unlock().await.unwrap();
+    locks.all(["a"]).and_read("b").lock().await.unwrap().unlock().await.unwrap();
+    assert_eq!(calls(), [2, 0, 3]);
+    // What this process holds is not asked for in vain.
+    let held = locks.mutex("b").lock().await.unwrap();
+    assert!(locks.all(["a", "b"]).try_lock().await.unwrap().is_none());
+    assert_eq!(calls(), [2, 1, 4]);
+    held.unlock().await.unwrap();
+    // What others hold is, once.
+    let held = others.mutex("b").lock().await.unwrap();
+    assert!(locks.all(["a", "b"]).try_lock().await.unwrap().is_none());
+    assert_eq!(calls(), [3, 3, 4]);
+    held.unlock().await.unwrap();
+    // It takes no longer than the wait allows, and whatever becomes of it is undone.
+    faulty.once(Verb::TryLockAll, Effect::DelayReply(600 * SECOND));
+    let waiting = tokio::spawn({
+        let all = locks.all(["a", "b"]).wait(SECOND);
+        async move { all.lock().await }
+    });
+    settle().await;
+    for _ in 0..8 {
+        advance(&clock, SECOND / 4).await;
+    }
+    assert!(waiting.await.unwrap().is_err());
+    settle().await;
+    assert!(is_free(&others, "a").await && is_free(&others, "b").await);
+}
+
+#[tokio::test]
+async fn each_name_has_one_mode() {
+    let (_, _, locks) = setup();
+    let guard = locks.all(["b"]).and_read("a").and_read("a").and_permits("c", 2, 3).lock().await.unwrap();
+    assert_eq!(guard.iter().map(|lease| lease.name().as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
+    assert_eq!(guard.get("c").unwrap().slots(), [0, 1]);
+    assert!(locks.rw_lock("a").unwrap().try_read().await.unwrap().is_some());
+    assert!(locks.rw_lock("b").unwrap().try_read().await.unwrap().is_none());
+    for all in [locks.all(["a"]).and_read("a"), locks.all(["a"]).and_permits("c", 1, 2).and_permits("c", 1, 3)] {
+        let error = all.lock().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("name it once"), "{error}");
+    }
 }

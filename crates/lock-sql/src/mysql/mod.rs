@@ -11,6 +11,7 @@ mod factory;
 mod keep;
 mod line;
 mod modes;
+mod rates;
 mod release;
 mod renew;
 mod statements;
@@ -27,7 +28,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, Kept, ListQuery, LockName, LockStatus,
-    LockValue, Mode, Modes, OwnerId, Page, Proclaimed, Renewal, Result, Scope, StoreToken, Unlocked, Waiters,
+    LockValue, Mode, Modes, OwnerId, Page, Proclaimed, Renewal, Reservation, Reserved, Result, Scope, StoreToken,
+    Unlocked, Waiters,
 };
 use sqlx::mysql::MySqlConnectOptions;
 
@@ -107,6 +109,7 @@ impl DistributedLock for MySqlLock {
         capabilities.keeps = true;
         capabilities.values = true;
         capabilities.modes = Modes::ALL;
+        capabilities.limits_rates = true;
         capabilities.min_lease = Duration::from_millis(10);
         capabilities.answers_within = self.server.timeout;
         capabilities
@@ -178,6 +181,10 @@ impl DistributedLock for MySqlLock {
         let (key, above) = (self.prefix.key(name), above.get() as i64);
         self.server.run(&self.statements.make, arguments!(key.as_str()), Again::Yes).await?;
         self.server.run(&self.statements.raise, arguments!(above, key.as_str(), above), Again::Yes).await.map(drop)
+    }
+
+    async fn reserve(&self, name: &LockName, wanted: &Reservation) -> Result<Reserved> {
+        self.reserve_time(name, wanted).await
     }
 
     async fn doctor(&self) -> Result<Vec<Finding>> {

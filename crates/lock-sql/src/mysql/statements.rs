@@ -102,6 +102,11 @@ pub(super) struct Statements {
     /// Answers how long the lock is held (null: free), whether this owner has it, its last token, the time, whether
     /// anybody else is in line, and whether the owner has given up. Owner, key, owner, mark, key.
     pub(super) look: Statement,
+    /// Reserves a stretch of the line of a rate limiter. Its inserted id is one more than twice the time until whoever asked goes
+    /// on, and one more than that if it was reserved; 0: there is no row. The row is that of a lock that nobody has:
+    /// `expires_us` is until when the line is taken. Columns are set in this order. How much of the stretch has to be over
+    /// first, how long that may be from now on, the same, the length of the stretch, key.
+    pub(super) reserve: Statement,
     /// Ends a lease sooner that lasts longer than it should, because the clock went back. Key.
     pub(super) shorten: Statement,
     /// A script: enters the line, unless the owner has the lock or given up, or keeps the place that is there, notes that somebody is in line, and looks.
@@ -324,6 +329,12 @@ impl Statements {
                 SELECT ?, NULL, value, 0, 0, 0 FROM {t}_meta WHERE name = 'floor'",
             ),
             look: fill(&look("?", "?", "?")),
+            reserve: fill(
+                "UPDATE {t}_lock SET since_us = GREATEST(expires_us - {now}, 0) + ?,
+                    lease_us = LAST_INSERT_ID(2 * since_us + 1 + (since_us <= ?)),
+                    expires_us = IF(since_us <= ?, GREATEST(expires_us, {now}) + ?, expires_us)
+                WHERE name = ?",
+            ),
             shorten: fill(
                 "UPDATE {t}_lock SET expires_us = {now} + lease_us WHERE name = ? AND expires_us - {now} > lease_us",
             ),

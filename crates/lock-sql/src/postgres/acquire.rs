@@ -25,14 +25,20 @@ pub(super) struct Take {
     lease: i64,
 }
 
+impl Take {
+    pub(super) fn new(key: String, claim: &Claim) -> Self {
+        Self { key, owner: claim.owner.as_str().to_owned(), lease: micros(claim.lease) }
+    }
+}
+
 /// What it was answered.
 #[derive(Clone)]
 pub(super) struct Told {
-    sent: Instant,
+    pub(super) sent: Instant,
     /// The token, if it was granted.
-    token: Option<i64>,
+    pub(super) token: Option<i64>,
     /// It may land once more.
-    twice: bool,
+    pub(super) twice: bool,
 }
 
 /// What the request was answered that was sent with others.
@@ -161,7 +167,7 @@ impl PostgresLock {
     /// Takes the lock with other requests of this client, if there are many of them and if it is free.
     async fn take_with_others(&self, claim: &Claim, key: &str, lease: i64) -> Result<Taken> {
         let on_its_way = self.unsettled.send(&claim.owner);
-        let request = || Take { key: key.to_owned(), owner: claim.owner.as_str().to_owned(), lease };
+        let request = || Take::new(key.to_owned(), claim);
         match self.takes.send(request).await {
             Sent::Alone(alone) => {
                 on_its_way.settle();
@@ -204,7 +210,12 @@ pub(super) fn takes(server: &Arc<Server<Postgres>>, statements: &Arc<Statements>
     )
 }
 
-async fn take_all(server: Arc<Server<Postgres>>, statements: Arc<Statements>, takes: Vec<Take>) -> Vec<Result<Told>> {
+/// Sends them as one call.
+pub(super) async fn take_all(
+    server: Arc<Server<Postgres>>,
+    statements: Arc<Statements>,
+    takes: Vec<Take>,
+) -> Vec<Result<Told>> {
     let keys: Vec<_> = takes.iter().map(|take| take.key.as_str()).collect();
     let owners: Vec<_> = takes.iter().map(|take| take.owner.as_str()).collect();
     let leases: Vec<_> = takes.iter().map(|take| take.lease).collect();

@@ -8,12 +8,14 @@ mod error;
 mod factory;
 mod keep;
 mod modes;
+mod rates;
 mod release;
 mod renew;
 mod session;
 mod statements;
 mod status;
 mod sweep;
+mod together;
 mod waiters;
 
 use std::fmt;
@@ -24,7 +26,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, Kept, ListQuery, LockName, LockStatus,
-    LockValue, Modes, OwnerId, Page, Proclaimed, Renewal, Result, Scope, StoreToken, Unlocked, Waiters,
+    LockValue, Modes, OwnerId, Page, Proclaimed, Renewal, Reservation, Reserved, Result, Scope, StoreToken, Unlocked,
+    Waiters,
 };
 use sqlx::postgres::PgConnectOptions;
 
@@ -97,6 +100,8 @@ impl DistributedLock for PostgresLock {
         capabilities.keeps = true;
         capabilities.values = true;
         capabilities.modes = Modes::ALL;
+        capabilities.takes_all = true;
+        capabilities.limits_rates = true;
         capabilities.min_lease = Duration::from_millis(10);
         capabilities.answers_within = self.server.timeout;
         capabilities
@@ -108,6 +113,10 @@ impl DistributedLock for PostgresLock {
 
     async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
         self.take(claim).await
+    }
+
+    async fn try_lock_all(&self, claims: &[Claim]) -> Result<Option<Vec<Grant>>> {
+        self.take_together(claims).await
     }
 
     async fn lock(&self, claim: &Claim) -> Result<Grant> {
@@ -157,6 +166,10 @@ impl DistributedLock for PostgresLock {
     async fn raise_tokens(&self, name: &LockName, above: StoreToken) -> Result<()> {
         let arguments = arguments!(self.prefix.key(name), above.get() as i64);
         self.server.run(&self.statements.raise, arguments, Again::Yes).await.map(drop)
+    }
+
+    async fn reserve(&self, name: &LockName, wanted: &Reservation) -> Result<Reserved> {
+        self.reserve_time(name, wanted).await
     }
 
     async fn doctor(&self) -> Result<Vec<Finding>> {

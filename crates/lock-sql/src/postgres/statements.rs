@@ -97,6 +97,10 @@ pub(super) struct Statements {
     pub(super) list: Statement,
     /// $1 key, $2 the token above which the next one is.
     pub(super) raise: Statement,
+    /// $1 the key of a rate limiter, $2 the stretch of its line to reserve, $3 how much of that has to be over first, $4 how
+    /// long that may be from now on. The row is that of a lock that nobody has: `expires_us` is until when the line is taken.
+    /// Answers how long it is until whoever asked goes on, and 1 if it was reserved. (`token` is the time of the attempt.)
+    pub(super) reserve: Statement,
     /// $1 how long ago the last time has to be. Looks at the next rows of a table, deletes those of no use any more, and
     /// answers how many these were; no row: it was not so long ago, or another one is at it.
     pub(super) sweep: [Statement; 6],
@@ -194,6 +198,17 @@ impl Statements {
                 SELECT $1, greatest($2, m.value), 0, {t}_now(), {t}_now(), EXISTS (SELECT FROM {t}_waiter AS w WHERE w.name = $1)
                     FROM {t}_meta AS m WHERE m.key = 'floor'
                 ON CONFLICT (name) DO UPDATE SET token = $2 WHERE l.token < $2",
+            ),
+            reserve: fill(
+                "INSERT INTO {t}_lock AS l (name, token, lease_us, since_us, expires_us)
+                SELECT $1, now.us, ($3::bigint <= $4::bigint)::int, $3, now.us + ($3 <= $4)::int * $2::bigint
+                    FROM (SELECT {t}_now() AS us OFFSET 0) AS now
+                ON CONFLICT (name) DO UPDATE SET token = EXCLUDED.token,
+                    lease_us = (greatest(l.expires_us - EXCLUDED.token, 0) + $3 <= $4)::int,
+                    since_us = greatest(l.expires_us - EXCLUDED.token, 0) + $3,
+                    expires_us = greatest(l.expires_us, EXCLUDED.token)
+                        + (greatest(l.expires_us - EXCLUDED.token, 0) + $3 <= $4)::int * $2
+                RETURNING since_us AS wait_us, lease_us AS fits",
             ),
             sweep: SWEPT.map(|(table, key, place, old)| {
                 let sweep = SWEEP.replace("{table}", table).replace("{key}", key);

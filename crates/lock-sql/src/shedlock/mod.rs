@@ -44,8 +44,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use lock_core::{
-    Capabilities, Claim, Clock, DistributedLock, Finding, Grant, Holder, Kept, ListQuery, LockName, LockStatus,
-    LockValue, Modes, Notice, OwnerId, Page, Proclaimed, Renewal, Result, StoreToken, Unlocked, warn_of,
+    Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Kept, ListQuery, LockName,
+    LockStatus, LockValue, Modes, Notice, OwnerId, Page, Proclaimed, Renewal, Reservation, Reserved, Result,
+    StoreToken, Unlocked, warn_of,
 };
 
 pub(crate) use layout::TableName;
@@ -81,6 +82,7 @@ impl<B: DistributedLock, T: Table> DistributedLock for Shedlock<B, T> {
         capabilities.prompt_loss = false;
         capabilities.tells_changes = false;
         capabilities.modes = Modes::NONE;
+        capabilities.takes_all = false;
         capabilities
     }
 
@@ -90,6 +92,11 @@ impl<B: DistributedLock, T: Table> DistributedLock for Shedlock<B, T> {
 
     async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
         self.try_both(claim).await
+    }
+
+    /// One after the other, since each lock has a row in its table.
+    async fn try_lock_all(&self, _claims: &[Claim]) -> Result<Option<Vec<Grant>>> {
+        Err(Error::new(ErrorKind::Unsupported, "ShedLock's rows are taken one after the other"))
     }
 
     async fn lock(&self, claim: &Claim) -> Result<Grant> {
@@ -150,6 +157,10 @@ impl<B: DistributedLock, T: Table> DistributedLock for Shedlock<B, T> {
 
     async fn raise_tokens(&self, name: &LockName, above: StoreToken) -> Result<()> {
         self.ours.raise_tokens(name, above).await
+    }
+
+    async fn reserve(&self, name: &LockName, wanted: &Reservation) -> Result<Reserved> {
+        self.ours.reserve(name, wanted).await
     }
 
     async fn doctor(&self) -> Result<Vec<Finding>> {

@@ -12,6 +12,7 @@ mod mode_statements;
 mod modes;
 mod options;
 mod queue;
+mod rates;
 mod release;
 mod renew;
 mod row;
@@ -21,6 +22,7 @@ mod store;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod together;
 mod value;
 mod waiters;
 mod wake;
@@ -33,7 +35,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Kept, ListQuery, LockName,
-    LockStatus, LockValue, Modes, OwnerId, Page, Proclaimed, Renewal, Result, Scope, StoreToken, Unlocked,
+    LockStatus, LockValue, Modes, OwnerId, Page, Proclaimed, Renewal, Reservation, Reserved, Result, Scope, StoreToken,
+    Unlocked,
 };
 
 use crate::keys::Prefix;
@@ -130,6 +133,8 @@ impl DistributedLock for SqliteLock {
         capabilities.keeps = true;
         capabilities.values = true;
         capabilities.modes = Modes::ALL;
+        capabilities.takes_all = true;
+        capabilities.limits_rates = true;
         capabilities.min_lease = Duration::from_millis(10);
         capabilities.answers_within = self.store.busy;
         capabilities
@@ -141,6 +146,10 @@ impl DistributedLock for SqliteLock {
 
     async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
         self.take_or_leave(claim).await
+    }
+
+    async fn try_lock_all(&self, claims: &[Claim]) -> Result<Option<Vec<Grant>>> {
+        self.take_all(claims).await
     }
 
     async fn lock(&self, claim: &Claim) -> Result<Grant> {
@@ -191,6 +200,10 @@ impl DistributedLock for SqliteLock {
         let key = self.key(name);
         let number = above.get() as i64;
         self.run_again(Ask { statement: RAISE, key: &key, number, makes: true, ..Ask::default() }).await.map(drop)
+    }
+
+    async fn reserve(&self, name: &LockName, wanted: &Reservation) -> Result<Reserved> {
+        self.reserve_time(name, wanted).await
     }
 
     async fn doctor(&self) -> Result<Vec<Finding>> {

@@ -155,6 +155,68 @@ pub(super) const GRANT: &str = concat!(
      RETURNING token"
 );
 
+/// Takes all the locks in ?8, a JSON array of `[key, owner, lease]`, unless one is held by another or somebody is in line for
+/// it. Answers the key and the token of each, or nothing, and then nothing was written. Whoever has them already keeps the
+/// tokens.
+pub(super) const GRANT_ALL: &str = concat!(
+    "INSERT INTO oarlock_lock AS l (name, owner, lease_us, since_us, expires_us, expires_wall_us, boot, token)
+     SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, ?4, ?4 + (j.value ->> 2), ?5 + (j.value ->> 2), ?3,
+        max(?5, (SELECT value FROM oarlock_meta WHERE key = 'floor') + 1) + j.key
+     FROM json_each(?8) AS j
+     WHERE NOT EXISTS (SELECT 1 FROM json_each(?8) AS k LEFT JOIN oarlock_lock AS l ON l.name = k.value ->> 0
+        WHERE CASE WHEN ",
+    held!(),
+    " THEN l.owner <> k.value ->> 1
+            ELSE EXISTS (SELECT 1 FROM oarlock_waiter AS w
+                WHERE w.name = k.value ->> 0 AND w.owner <> k.value ->> 1 AND ",
+    living!(),
+    ") END)
+     ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, lease_us = excluded.lease_us,
+        since_us = CASE WHEN l.owner = excluded.owner AND ",
+    held!(),
+    " THEN l.since_us ELSE excluded.since_us END,
+        expires_us = excluded.expires_us, expires_wall_us = excluded.expires_wall_us, boot = excluded.boot,
+        token = CASE WHEN l.owner = excluded.owner AND ",
+    held!(),
+    " THEN l.token ELSE max(l.token + 1, excluded.token) END
+     RETURNING name, token"
+);
+
+/// When the line of the rate limiter in the row `l` is free: not before now, and one of another boot is forgotten.
+macro_rules! begins {
+    () => {
+        "max(CASE WHEN l.boot = ?3 THEN l.expires_us ELSE 0 END, ?4)"
+    };
+}
+
+/// Reserves ?6 of the line of a rate limiter, of which ?8 has to be over first, if that is no longer than ?7 from now. The
+/// row is that of a lock that nobody has: `expires_us` is until when the line is taken, `since_us` how long it is until
+/// whoever asked goes on, and `lease_us` whether it was reserved. Answers these two.
+pub(super) const RESERVE: &str = concat!(
+    "INSERT INTO oarlock_lock AS l (name, owner, lease_us, since_us, expires_us, expires_wall_us, boot, token)
+     SELECT ?1, NULL, f.fits, CAST(?8 AS INTEGER), ?4 + f.fits * ?6, ?5 + f.fits * ?6, ?3, 0
+     FROM (SELECT CAST(?8 AS INTEGER) <= ?7 AS fits) AS f WHERE true
+     ON CONFLICT (name) DO UPDATE SET
+        lease_us = ",
+    begins!(),
+    " - ?4 + CAST(?8 AS INTEGER) <= ?7,
+        since_us = ",
+    begins!(),
+    " - ?4 + CAST(?8 AS INTEGER),
+        expires_us = ",
+    begins!(),
+    " + (",
+    begins!(),
+    " - ?4 + CAST(?8 AS INTEGER) <= ?7) * ?6,
+        expires_wall_us = ",
+    begins!(),
+    " - ?4 + ?5 + (",
+    begins!(),
+    " - ?4 + CAST(?8 AS INTEGER) <= ?7) * ?6,
+        boot = ?3
+     RETURNING lease_us AS fits, since_us AS wait_us"
+);
+
 /// Draws a ticket, to be woken at ?8, or finds the one that the owner has. Answers the ticket and the view: telling
 /// here that the lock is free closes the gap between an attempt that failed and a ticket that a release can see.
 pub(super) const ENTER: &str = concat!(

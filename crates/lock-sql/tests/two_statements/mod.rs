@@ -5,11 +5,13 @@ use std::sync::Arc;
 use lock_core::{DistributedLock, Locks};
 use test_servers::Statements;
 
-/// A lock and its release are two statements.
+/// A lock and its release are two statements; several locks at once are taken by one, where the store can do that.
 pub(crate) async fn counted(store: Arc<dyn DistributedLock>) {
     const CYCLES: u64 = 20;
     let name = store.capabilities().backend;
-    let mutex = Locks::new(store).mutex("x");
+    let takes_all = store.capabilities().takes_all;
+    let locks = Locks::new(store);
+    let mutex = locks.mutex("x");
     // The first makes the lock's row.
     mutex.lock().await.unwrap().unlock().await.unwrap();
     let statements = Statements::listen();
@@ -17,4 +19,12 @@ pub(crate) async fn counted(store: Arc<dyn DistributedLock>) {
         mutex.lock().await.unwrap().unlock().await.unwrap();
     }
     assert_eq!(statements.sent(), 2 * CYCLES, "{name}");
+    let all = locks.all(["p", "q", "r"]);
+    all.lock().await.unwrap().unlock().await.unwrap();
+    for _ in 0..if takes_all { CYCLES } else { 0 } {
+        let before = statements.sent();
+        let guard = all.lock().await.unwrap();
+        assert_eq!(statements.sent() - before, 1, "{name}");
+        guard.unlock().await.unwrap();
+    }
 }
