@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use lock_bench::record::Record;
 use lock_bench::{
-    beside, contended, etcd, fence, http, kept, memory, modes, mysql, postgres, queue, quorum, redis, sqlite, zookeeper,
+    beside, contended, etcd, fence, http, kept, memory, modes, mysql, postgres, queue, quorum, redis, several, sqlite,
+    zookeeper,
 };
 
 fn main() -> ExitCode {
@@ -140,6 +141,16 @@ fn main() -> ExitCode {
     for store in modes::STORES {
         if wanted(&format!("{store}-modes")) {
             figures.extend(runtime.block_on(modes::beside_the_mutex(store, folder.path(), 5, second)));
+        }
+    }
+    for store in modes::STORES {
+        if wanted(&format!("{store}-several")) {
+            figures.push(runtime.block_on(several::random_orders(store, folder.path(), 5, second * 2)));
+        }
+    }
+    for store in ["redis", "postgres", "mariadb", "sqlite"] {
+        if wanted(&format!("{store}-permits")) {
+            figures.push(threads.block_on(several::permits(store, folder.path(), 5, second * 2)));
         }
     }
     if wanted("every-lock") {

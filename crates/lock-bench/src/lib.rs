@@ -20,6 +20,7 @@ pub mod queue;
 pub mod quorum;
 pub mod record;
 pub mod redis;
+pub mod several;
 pub mod sqlite;
 mod tasks;
 pub mod zookeeper;

@@ -16,7 +16,7 @@ use crate::{Figure, PAUSE, interleaved, redis};
 pub const STORES: [&str; 6] = ["sqlite", "redis", "zookeeper", "etcd", "postgres", "mariadb"];
 
 /// A store that saves what it grants before it answers.
-enum Store {
+pub(crate) enum Store {
     Sqlite(String),
     Redis(RedisServer),
     Zookeeper(ZookeeperServers),
@@ -26,7 +26,7 @@ enum Store {
 }
 
 impl Store {
-    fn start(name: &str, folder: &Path) -> Self {
+    pub(crate) fn start(name: &str, folder: &Path) -> Self {
         match name {
             "sqlite" => Self::Sqlite(folder.join("modes.db").display().to_string()),
             "redis" => Self::Redis(RedisServer::start_durable()),
@@ -39,7 +39,7 @@ impl Store {
     }
 
     /// How workers know its kind, and where it is.
-    fn place(&self) -> (&'static str, String) {
+    pub(crate) fn place(&self) -> (&'static str, String) {
         match self {
             Self::Sqlite(file) => ("sqlite", file.clone()),
             Self::Redis(server) => ("redis", server.url()),

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use oarlock::{Error, ErrorKind};
 
 /// The lock was not free (`-E` chooses another code); an evicted lock was not held, or one that `inspect --exit-code` or
-/// `leader --exit-code` was asked about; `doctor` found something; `compare` saw two holders at once.
+/// `leader --exit-code` was asked about; not all have arrived at a `latch`; `doctor` found something; `compare` saw two holders at once.
 pub(crate) const CONFLICT: u8 = 1;
 /// The command line is wrong.
 pub(crate) const USAGE: u8 = 64;
@@ -30,7 +30,7 @@ pub(crate) const SIGNAL: u8 = 128;
 /// The same for the reader of `--help` and of the manual page.
 pub(crate) const HELP: &str = "Exit codes:
   0    done (of `run` and `elect`: the command's own code, 128+N if signal N ended it; of `run --once` also skipped, see --skipped)
-  1    not free in time (`run`, see -E), not held (`inspect --exit-code`, `leader --exit-code`), not held or left alone (`evict`), findings (`doctor`), two holders at once (`compare`)
+  1    not free in time (`run`, see -E), not held (`inspect --exit-code`, `leader --exit-code`), not held or left alone (`evict`), not all arrived in time (`latch`), findings (`doctor`), two holders at once (`compare`)
   64   wrong usage
   69   the store cannot be reached, refused, or did not answer
   71   the operating system refused something

@@ -58,6 +58,9 @@ const EXAMPLES: &[(&str, &str)] = &[
         "oarlock run cleanup --once --at-least 50m --again-on-failure -- ./cleanup.sh",
         "Run it if nobody has done so in the last 50 minutes with success.",
     ),
+    ("oarlock run mails --rate 100/min -- ./send.sh", "Send no more than 100 a minute, over all hosts."),
+    ("oarlock latch import --of 8 --arrive \"$(hostname)\"", "Say that this one of eight hosts is ready."),
+    ("oarlock latch import --of 8 --wait 5m && ./import.sh", "Wait until all eight are, for five minutes at most."),
     (
         "oarlock elect scheduler --value \"http://$(hostname):8080\" -- ./scheduler",
         "Run a service on one of several hosts, and show where.",

@@ -10,6 +10,7 @@ mod exit;
 mod fence;
 mod generate;
 mod itself;
+mod latch;
 mod leader;
 mod output;
 mod resize;
@@ -134,6 +135,7 @@ async fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Resize { name, permits } => {
             looking(settings, async |locks| resize::resize(name, *permits, locks).await).await
         }
+        Command::Latch(args) => looking(settings, async |locks| latch::latch(args, locks).await).await,
         Command::Tokens(command) => looking(settings, async |locks| tokens::tokens(command, locks).await).await,
         Command::Fence(command) => fence::fence(command),
         Command::Doctor(args) => looking(settings, async |locks| show::doctor(args, locks).await).await,

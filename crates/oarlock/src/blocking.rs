@@ -45,13 +45,17 @@ macro_rules! options {
 
 mod all;
 mod election;
+mod latch;
 mod once;
+mod rate_limiter;
 mod rw_lock;
 mod semaphore;
 
 pub use all::{All, AllGuard};
 pub use election::{Election, Leadership, Observer};
+pub use latch::Latch;
 pub use once::{Once, OnceGuard};
+pub use rate_limiter::RateLimiter;
 pub use rw_lock::RwLock;
 pub use semaphore::Semaphore;
 
@@ -181,6 +185,27 @@ impl Locks {
         N::Error: Into<Error>,
     {
         Ok(Semaphore::new(self.0.locks.semaphore(name, permits)?, &self.0))
+    }
+
+    /// A handle for a rate that all who use the name keep together; see [`Locks::rate_limiter`](crate::Locks::rate_limiter).
+    ///
+    /// # Errors
+    /// As [`Locks::rate_limiter`](crate::Locks::rate_limiter).
+    pub fn rate_limiter<N>(&self, name: N, permits: u32, per: Duration) -> Result<RateLimiter>
+    where
+        N: TryInto<LockName>,
+        N::Error: Into<Error>,
+    {
+        Ok(RateLimiter::new(self.0.locks.rate_limiter(name, permits, per)?, &self.0))
+    }
+
+    /// A handle for the latch of this name; see [`Locks::latch`](crate::Locks::latch).
+    pub fn latch<N>(&self, name: N, parties: u32) -> Latch
+    where
+        N: TryInto<LockName>,
+        N::Error: Into<Error>,
+    {
+        Latch::new(self.0.locks.latch(name, parties), &self.0)
     }
 
     /// Makes the permits of a semaphore that is in use so many; see [`Locks::resize`](crate::Locks::resize).

@@ -72,6 +72,9 @@ pub(crate) enum Command {
         #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(oarlock::Mode::MOST_PERMITS)))]
         permits: u32,
     },
+    /// Wait until a number of parties have arrived, or be one of them
+    #[command(after_help = exit::HELP, long_about = LATCH)]
+    Latch(LatchArgs),
     /// Look after fencing tokens
     #[command(subcommand)]
     Tokens(TokensCommand),
@@ -118,6 +121,38 @@ const RESIZE: &str = "Change how many permits a semaphore has that is in use.
 More permits go at once to those who wait; fewer are not taken from those who hold more. From then on commands have to ask \
 for this number: change their --of too. It ends with 1 if the semaphore is not in use; then the first command that comes \
 says how many permits it has.";
+
+const LATCH: &str = "Wait until a number of parties have arrived, or be one of them.
+
+With --arrive, the party PARTY has arrived. Said again, that changes nothing: parties are a set of names, not a count. An \
+arrival outlives the command, and counts for --keep. With --wait, it waits until all have arrived, for this time at most if \
+one is given, and ends with 1 if they have not. With both, it arrives and waits. With neither, it says who has arrived, and ends with 1 if \
+that is not all.
+
+What is to be done several times has a --generation for each: a number that all parties share. The arrivals of one do not \
+count for another. In the store an arrival is a lock that nobody holds any more, NAME@latch/GENERATION/N/PARTY: `oarlock list NAME@latch/` \
+shows them, and `oarlock evict` takes one back.";
+
+#[derive(Debug, Args)]
+pub(crate) struct LatchArgs {
+    /// The latch's name
+    pub(crate) name: String,
+    /// How many parties arrive
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(oarlock::Mode::MOST_PERMITS)))]
+    pub(crate) of: u32,
+    /// This party has arrived
+    #[arg(long, value_name = "PARTY")]
+    pub(crate) arrive: Option<String>,
+    /// Wait until all have arrived, for so long at most, such as 5m
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, value_parser = duration, allow_hyphen_values = true)]
+    pub(crate) wait: Option<Option<Duration>>,
+    /// Which round this is
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub(crate) generation: u64,
+    /// How long the arrival counts
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, default_value = "24h", requires = "arrive")]
+    pub(crate) keep: Duration,
+}
 
 const INSPECT: &str = "Show who holds a lock and who waits for it.
 

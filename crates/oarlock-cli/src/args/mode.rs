@@ -27,7 +27,7 @@ impl ModeArgs {
     }
 
     /// What the parser does not check, with the options that are for a lock alone.
-    pub(crate) fn check(&self, alone: [(bool, &str); 3]) -> Result<(), Failure> {
+    pub(crate) fn check(&self, alone: [(bool, &str); 2]) -> Result<(), Failure> {
         let ours = match (self.shared, self.taken()) {
             (false, None) => return Ok(()),
             (true, None) => "--shared",

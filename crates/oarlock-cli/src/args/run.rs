@@ -25,13 +25,17 @@ the background when it ends is not waited for.
 
 With --also, the command runs only while all these locks are held. They are taken in the order of their names, so that \
 those who need the same ones never wait for each other in a circle; --wait is for all together. $OARLOCK_TOKENS has \
-the token of each as JSON.
+the token of each as JSON. --shared and --of are about NAME alone; --also-shared names a lock to share with others who only read.
 
 With --shared, commands that only read run at the same time, and wait for those that do not: they, and everybody who \
 takes the lock without --shared, have it alone. $OARLOCK_SHARED tells a command that it shares. With --of N, so many commands run at the same time at most; each finds in \
 $OARLOCK_SLOT a number below N that no other has meanwhile, and with --permits K all of its K numbers in $OARLOCK_SLOTS, with \
 commas. Those who use one name all say the same N; `oarlock resize` changes it while the name is in use. In all modes the \
 line is in the order of arrival.
+
+With --rate 100/min, no lock is taken. The command waits for its turn, so that over all hosts no more begin in any time than the \
+rate allows, and oarlock becomes the command. Nothing is saved up: after a pause, commands begin at the rate, not all at once. \
+Those who use one name all say the same rate. Where --wait is over before the turn comes, it ends at once.
 
 With --once, one of several hosts runs the command, and the others skip it, also if their clocks differ and they come \
 when it has ended long ago: the lock stays taken for as long as the command counts as done. Nobody waits, and one that \
@@ -126,10 +130,33 @@ pub(crate) struct RunArgs {
     /// Hold this lock too, for as long as the command runs: all of them or none. May be given more than once
     #[arg(long, value_name = "NAME")]
     pub(crate) also: Vec<String>,
+    /// The same, shared with others who only read. May be given more than once
+    #[arg(long, value_name = "NAME")]
+    pub(crate) also_shared: Vec<String>,
+    /// Take no lock: let so many commands begin in some time, over all hosts, such as 100/min, 5/s or 10/2h
+    #[arg(long, value_name = "N/TIME", value_parser = rate)]
+    pub(crate) rate: Option<(u32, Duration)>,
     #[command(flatten)]
     pub(crate) mode: ModeArgs,
     #[command(flatten)]
     pub(crate) once: OnceArgs,
+}
+
+/// `100/min`, `5/s`, `10/2h`.
+fn rate(text: &str) -> Result<(u32, Duration), String> {
+    const REMEDY: &str = "write so many in some time, such as 100/min, 5/s or 10/2h";
+    let (permits, per) = text.split_once('/').ok_or(REMEDY)?;
+    let permits: u32 = permits.trim().parse().map_err(|error| format!("{error}; {REMEDY}"))?;
+    let per = per.trim();
+    let per = if per.starts_with(|c: char| c.is_ascii_digit()) { per.to_owned() } else { format!("1{per}") };
+    let per = humantime::parse_duration(&per).map_err(|error| format!("{error}; {REMEDY}"))?;
+    match (permits, per) {
+        (0, _) => Err(format!("a rate of none lets nobody begin; {REMEDY}")),
+        (_, per) if per.is_zero() || per > LONGEST => {
+            Err(format!("its time is zero or longer than 366 days; {REMEDY}"))
+        }
+        rate => Ok(rate),
+    }
 }
 
 /// The command runs once.
@@ -163,7 +190,12 @@ const LEAST_TO_CONNECT: Duration = Duration::from_secs(1);
 impl RunArgs {
     /// The locks that the command needs.
     pub(crate) fn names(&self) -> Vec<&str> {
-        std::iter::once(&self.job.name).chain(&self.also).map(String::as_str).collect()
+        std::iter::once(&self.job.name).chain(&self.also).chain(&self.also_shared).map(String::as_str).collect()
+    }
+
+    /// Does it need more than one?
+    pub(crate) fn has_others(&self) -> bool {
+        !(self.also.is_empty() && self.also_shared.is_empty())
     }
 
     /// How long connecting may take; `None` is without a bound of ours.
@@ -184,23 +216,32 @@ impl RunArgs {
             (self.try_lock, "--try", "that is what --once does; leave it out"),
             (self.conflict_exit_code.is_some(), "--conflict-exit-code (-E)", "use --skipped CODE instead"),
             (self.value.is_some(), "--value", "a job that runs once shows none; leave it out"),
-            (!self.also.is_empty(), "--also", "a job that runs once has one lock; leave it out"),
+            (self.has_others(), "--also", "a job that runs once has one lock; leave it out"),
         ] {
             if self.once.once && is_there {
                 return Err(Failure::new(USAGE, format!("--once cannot be used with {option}: {remedy}")));
             }
         }
-        if self.value.is_some() && !self.also.is_empty() {
+        for (is_there, option) in [
+            (self.once.once, "--once"),
+            (self.value.is_some(), "--value"),
+            (self.has_others(), "--also"),
+            (self.mode.shared, "--shared"),
+            (self.mode.of.is_some(), "--of"),
+            (self.job.lease.is_some(), "--lease"),
+        ] {
+            if self.rate.is_some() && is_there {
+                let wrong = format!("--rate cannot be used with {option}: it takes no lock; leave one out");
+                return Err(Failure::new(USAGE, wrong));
+            }
+        }
+        if self.value.is_some() && self.has_others() {
             return Err(Failure::new(
                 USAGE,
                 "--value cannot be used with --also: it is shown with one lock; leave one out",
             ));
         }
-        self.mode.check([
-            (self.once.once, "--once"),
-            (self.value.is_some(), "--value"),
-            (!self.also.is_empty(), "--also"),
-        ])?;
+        self.mode.check([(self.once.once, "--once"), (self.value.is_some(), "--value")])?;
         if self.once.once && self.once.slot.is_none() && self.once.at_least.is_none() {
             let message = "for how long does it count as done? With --once goes --slot SLOT, which says for what time the \
                            command runs, or --at-least DURATION, which says how long nobody else runs it";
@@ -345,12 +386,37 @@ mod tests {
             (&["--of", "1025"], "1..=1024"),
             (&["--shared", "--of", "2"], "no permits"),
             (&["--shared", "--value", "v"], "--value"),
-            (&["--of", "2", "--also", "y"], "--also"),
             (&["--shared", "--once", "--slot", "1"], "--once"),
         ] {
             let told = parsed(wrong).unwrap_err();
             assert!(told.contains(says), "{told}");
         }
+    }
+
+    #[test]
+    fn rates_are_read_in_each_form() {
+        let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3600));
+        for (text, permits, per) in
+            [("100/min", 100, minute), ("5/s", 5, minute / 60), ("10/2h", 10, 2 * hour), ("1/1h 30m", 1, hour * 3 / 2)]
+        {
+            assert_eq!(parsed(&["--rate", text]).unwrap().rate, Some((permits, per)), "{text}");
+        }
+        for wrong in ["100", "/min", "x/min", "-1/s", "0/s", "1/0s", "1/400d", "1/", "1/fortnight"] {
+            let told = parsed(&[&format!("--rate={wrong}")]).unwrap_err();
+            assert!(told.contains("100/min"), "{wrong}: {told}");
+        }
+        for other in [
+            &["--of", "2"][..],
+            &["-s"],
+            &["--also", "y"],
+            &["--also-shared", "y"],
+            &["--value", "v"],
+            &["--lease", "9s"],
+        ] {
+            let told = parsed(&[&["--rate", "1/s"], other].concat()).unwrap_err();
+            assert!(told.contains("it takes no lock"), "{told}");
+        }
+        assert!(parsed(&["--rate", "1/s", "--try", "-E", "0"]).is_ok());
     }
 
     #[test]

@@ -34,9 +34,8 @@ pub(super) async fn acquire(
     for name in &names {
         LockName::new(name)?;
     }
-    let spent = started.elapsed();
-    let wait = args.wait.map(|wait| if spent > PATIENCE { wait.saturating_sub(spent) } else { wait });
-    let attempt = attempt(args, &names, locks, wait);
+    let wait = wait_left(args, started);
+    let attempt = attempt(args, locks, wait);
     let result = uninterrupted(&names, locks, signals, attempt).await?;
     match result {
         Ok(Some(guard)) => Ok(guard),
@@ -48,14 +47,23 @@ pub(super) async fn acquire(
     }
 }
 
-async fn attempt(
-    args: &RunArgs,
-    names: &[&str],
-    locks: &Locks,
-    wait: Option<Duration>,
-) -> oarlock::Result<Option<AllGuard>> {
-    if !args.also.is_empty() {
-        let mut all = locks.all(names.iter().copied());
+/// What is left of the wait, after connecting.
+pub(super) fn wait_left(args: &RunArgs, started: Instant) -> Option<Duration> {
+    let spent = started.elapsed();
+    args.wait.map(|wait| if spent > PATIENCE { wait.saturating_sub(spent) } else { wait })
+}
+
+async fn attempt(args: &RunArgs, locks: &Locks, wait: Option<Duration>) -> oarlock::Result<Option<AllGuard>> {
+    if args.has_others() {
+        let first = args.job.name.as_str();
+        let alone = args.mode.taken().is_none() && !args.mode.shared;
+        let mut all = locks.all(args.also.iter().map(String::as_str).chain(alone.then_some(first)));
+        for name in args.also_shared.iter().map(String::as_str).chain(args.mode.shared.then_some(first)) {
+            all = all.and_read(name);
+        }
+        if let Some((take, of)) = args.mode.taken() {
+            all = all.and_permits(first, take, of);
+        }
         if let Some(lease) = args.job.lease {
             all = all.lease(lease);
         }

@@ -10,6 +10,7 @@ mod elect;
 mod guardian;
 mod leash;
 mod once;
+mod rate;
 mod reap;
 mod signals;
 mod supervise;
@@ -38,12 +39,15 @@ pub(crate) async fn run(args: &RunArgs, locks: &Locks, started: Instant) -> Resu
     if args.once.once {
         return once(args, locks, &mut signals).await;
     }
+    if let Some(rate) = args.rate {
+        match rate::begin(args, rate, locks, &mut signals, started).await? {}
+    }
     let guard = acquire(args, locks, &mut signals, started).await?;
     let outcome = supervise(&args.job, &guard, &mut signals, Stop::IsTheCommands).await;
     // Awaited also when the command could not be started, so that nothing of the lock is left.
     let unlocked = guard.unlock().await;
     let name = &args.job.name;
-    let what = if args.also.is_empty() { format!("{name:?}") } else { format!("{name:?}, or one of the others,") };
+    let what = if args.has_others() { format!("{name:?}, or one of the others,") } else { format!("{name:?}") };
     code(&what, &outcome?, unlocked)
 }
 

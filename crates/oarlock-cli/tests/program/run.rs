@@ -227,3 +227,26 @@ fn opposite_orders_are_no_deadlock() {
     }
     assert_eq!(place.lines("log"), ["in", "out"].repeat(60));
 }
+
+#[test]
+fn one_of_several_locks_is_shared() {
+    let place = Place::new();
+    let held = "echo \"$OARLOCK_SHARED\" >>held; exec sleep 1000";
+    let reader = place.start(&["catalog", "--shared"], held);
+    place.wait_lines("held", 1);
+    let both = place.start(&["accounts", "--also-shared", "catalog"], held);
+    assert_eq!(place.wait_lines("held", 2), ["1", ""]);
+    for (args, free) in [
+        (&["accounts", "--try"][..], false),
+        (&["catalog", "--try"], false),
+        (&["catalog", "--shared", "--also", "other", "--try"], true),
+        (&["exports", "--of", "2", "--also-shared", "catalog", "--try"], true),
+        (&["exports", "--of", "2", "--also", "catalog", "--try"], false),
+    ] {
+        assert_eq!(place.start(args, "exit 0").code(), if free { 0 } else { 1 }, "{args:?}");
+    }
+    for run in [reader, both] {
+        run.signal(Signal::SIGTERM);
+        assert_eq!(run.code(), 143);
+    }
+}

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{ErrorKind, Leases, Result};
+use lock_core::{Error, ErrorKind, Leases, LockName, Result};
 
 use super::Inner;
 
@@ -25,6 +25,26 @@ impl All {
         All, all,
         lease: Duration, wait: impl Into<Option<Duration>>, outage: Duration, max_hold: impl Into<Option<Duration>>,
         fair: bool, token_floor: u64, hand_overs: u8, hand_over_for: Duration
+    }
+
+    /// And this lock, to be read; see [`All::and_read`](crate::All::and_read).
+    pub fn and_read<N>(mut self, name: N) -> Self
+    where
+        N: TryInto<LockName>,
+        N::Error: Into<Error>,
+    {
+        self.all = self.all.and_read(name);
+        self
+    }
+
+    /// And so many of the permits of this semaphore; see [`All::and_permits`](crate::All::and_permits).
+    pub fn and_permits<N>(mut self, name: N, take: u32, of: u32) -> Self
+    where
+        N: TryInto<LockName>,
+        N::Error: Into<Error>,
+    {
+        self.all = self.all.and_permits(name, take, of);
+        self
     }
 
     /// Waits until all locks are granted, or until [`All::wait`] is over.

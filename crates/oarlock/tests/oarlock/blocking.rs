@@ -102,6 +102,30 @@ fn readers_share_and_permits_are_counted() {
     assert!(one.semaphore("y", 0).is_err());
 }
 
+#[test]
+fn several_locks_have_modes_and_rates_and_latches_are_there() {
+    let (_dir, url) = store();
+    let (one, other) = (blocking::connect(&url).unwrap(), blocking::connect(&url).unwrap());
+    let guard = one.all(["a"]).and_read("b").and_permits("c", 1, 2).lock().unwrap();
+    assert!(other.all(["a", "d"]).try_lock().unwrap().is_none());
+    assert!(other.all(["d"]).and_read("b").and_permits("c", 1, 2).try_lock().unwrap().is_some());
+    guard.unlock().unwrap();
+
+    let hour = Duration::from_secs(3600);
+    let limiter = one.rate_limiter("r", 1, hour).unwrap().block(1).wait(None);
+    limiter.acquire(1).unwrap();
+    assert!(!other.rate_limiter("r", 1, hour).unwrap().try_acquire(1).unwrap());
+    assert_eq!(limiter.wait(LEASE).acquire(1).unwrap_err().kind(), ErrorKind::Timeout);
+
+    let latch = one.latch("l", 2).generation(7).keep(hour);
+    assert!(!latch.arrive("x").unwrap().is_open());
+    assert_eq!(latch.clone().within(Duration::from_millis(10)).wait().unwrap_err().kind(), ErrorKind::Timeout);
+    let waiting = thread::spawn(move || latch.within(BOUND).wait());
+    other.latch("l", 2).generation(7).arrive("y").unwrap();
+    waiting.join().unwrap().unwrap();
+    assert_eq!(other.latch("l", 2).generation(7).arrived().unwrap(), ["x", "y"]);
+}
+
 fn skipped<T: std::fmt::Debug>(run: OnceRun<T>) -> Skipped {
     match run {
         OnceRun::Skipped(skipped) => skipped,
