@@ -362,7 +362,7 @@ impl Turn {
 const HALF: u32 = 2;
 
 /// `None`: its end was heard of meanwhile.
-fn granted(
+pub(crate) fn granted(
     place: &mut Place,
     ask: &Ask,
     claim: &Claim,

@@ -47,6 +47,7 @@ mod sessions;
 mod show;
 mod standing;
 mod status;
+mod together;
 mod tokens;
 mod undo;
 mod upkeep;
@@ -151,6 +152,7 @@ impl DistributedLock for EtcdLock {
         capabilities.keeps = true;
         capabilities.values = true;
         capabilities.modes = Modes::ALL;
+        capabilities.takes_all = true;
         capabilities.tells_changes = true;
         capabilities.prompt_loss = true;
         capabilities.min_lease = Duration::from_secs(2);
@@ -179,6 +181,11 @@ impl DistributedLock for EtcdLock {
             Mode::Permits { .. } => self.shared.take_permits(claim, false).await,
             _ => self.shared.try_lock(claim).await,
         }
+    }
+
+    async fn try_lock_all(&self, claims: &[Claim]) -> Result<Option<Vec<Grant>>> {
+        self.ensure_tasks();
+        self.shared.try_lock_all(claims).await
     }
 
     async fn lock(&self, claim: &Claim) -> Result<Grant> {

@@ -151,6 +151,15 @@ impl Joining<'_> {
     }
 }
 
+/// Puts the seats of all if their lines are empty. None, if that is more than a server takes in one transaction.
+pub(crate) fn take_all(all: &[Joining<'_>]) -> Option<Txn> {
+    /// Of comparisons, unless a server is set up otherwise.
+    const MOST: usize = 128;
+    let demands: Vec<_> = all.iter().flat_map(|one| one.may_put([empty(&one.spot.line)])).collect();
+    let seats: Vec<_> = all.iter().map(|one| one.session.put(&one.spot.seat, &one.spot.value())).collect();
+    (demands.len() <= MOST).then(|| Txn::new().when(demands).and_then(seats))
+}
+
 /// What became of [`Joining::take`].
 pub(crate) fn taken(answer: TxnResponse) -> Joined {
     if answer.succeeded() { Joined::Seat } else { Joined::Refused(answer) }
