@@ -7,7 +7,7 @@ use lock_core::testing::{Effect, Verb};
 
 use crate::ctx::{Ctx, LONG, soon};
 
-/// 234. It opens when all parties have arrived, each counted once, and for one generation.
+/// 246. It opens when all parties have arrived, each counted once, and for one generation.
 pub(crate) async fn opens_when_all_have_arrived(ctx: Ctx) {
     let (ours, others) = (ctx.locks(LONG).await, ctx.locks(LONG).await);
     let (latch, same) = (ours.latch("import", 3), others.latch("import", 3));
@@ -50,7 +50,7 @@ pub(crate) async fn opens_when_all_have_arrived(ctx: Ctx) {
     }
 }
 
-/// 235. Replies to an arrival are lost, and its client ends: it counts all the same, or is repeated.
+/// 247. Replies to an arrival are lost, and its client ends: it counts all the same, or is repeated.
 pub(crate) async fn arrivals_whose_replies_are_lost(ctx: Ctx) {
     let (faulty, ours) = ctx.faulty(LONG).await;
     let others = ctx.locks(LONG).await;

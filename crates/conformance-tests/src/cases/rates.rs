@@ -10,7 +10,7 @@ use crate::ctx::{Ctx, LONG, name, soon};
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// 231. Over no window of time more permits are taken than the rate gives in it, and a block for each client.
+/// 243. Over no window of time more permits are taken than the rate gives in it, and a block for each client.
 pub(crate) async fn never_above_the_rate(ctx: Ctx) {
     const RATE: u32 = 200;
     const BLOCK: u32 = 10;
@@ -52,7 +52,7 @@ pub(crate) async fn never_above_the_rate(ctx: Ctx) {
     }
 }
 
-/// 232. Permits come later than somebody can wait: it is told so, and takes none.
+/// 244. Permits come later than somebody can wait: it is told so, and takes none.
 pub(crate) async fn permits_that_come_too_late(ctx: Ctx) {
     let (ours, others) = (ctx.locks(LONG).await, ctx.locks(LONG).await);
     let limiter = ours.rate_limiter("reports", 1, HOUR).unwrap();
@@ -85,7 +85,7 @@ pub(crate) async fn permits_that_come_too_late(ctx: Ctx) {
     }
 }
 
-/// 233. A rate limiter is no lock of its name, and nobody sees it among the locks.
+/// 245. A rate limiter is no lock of its name, and nobody sees it among the locks.
 pub(crate) async fn limiters_are_no_locks(ctx: Ctx) {
     let locks = ctx.locks(LONG).await;
     let guard = locks.mutex("orders").lock().await.unwrap();

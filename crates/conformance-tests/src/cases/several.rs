@@ -75,7 +75,7 @@ pub(crate) async fn all_or_none(ctx: Ctx) {
     assert!(is_free(&others, "a").await && is_free(&others, "c").await);
 }
 
-/// 228. Of several locks one is read and of one some permits are taken, beside others who do the same.
+/// 240. Of several locks one is read and of one some permits are taken, beside others who do the same.
 pub(crate) async fn modes_together(ctx: Ctx) {
     let (ours, others) = (ctx.locks(LONG).await, ctx.locks(LONG).await);
     let reads = others.rw_lock("catalog").unwrap().read().await.unwrap();
@@ -100,7 +100,7 @@ pub(crate) async fn modes_together(ctx: Ctx) {
 /// In a cluster of Redis, these are in one slot.
 const TAGGED: [&str; 3] = ["{s}a", "{s}b", "{s}c"];
 
-/// 229. While all are free, one request takes them, and each has its token, which rises.
+/// 241. While all are free, one request takes them, and each has its token, which rises.
 pub(crate) async fn taken_in_one_request(ctx: Ctx) {
     let (faulty, ours) = ctx.faulty(LONG).await;
     let others = ctx.locks(LONG).await;
@@ -143,7 +143,7 @@ pub(crate) async fn taken_in_one_request(ctx: Ctx) {
     .await;
 }
 
-/// 230. One of several locks is held: one request takes none of them.
+/// 242. One of several locks is held: one request takes none of them.
 pub(crate) async fn not_all_are_free(ctx: Ctx) {
     let (ours, others) = (ctx.backend().await, ctx.locks(LONG).await);
     for name in TAGGED {
