@@ -111,6 +111,9 @@ fn main() -> ExitCode {
     if wanted("postgres-contended") {
         figures.extend(runtime.block_on(postgres::eight_processes(folder.path(), 5, second * 4)));
     }
+    if wanted("postgres-sessions") {
+        figures.extend(postgres::sessions(5, second * 4));
+    }
     if wanted("postgres-kept") {
         figures.extend(runtime.block_on(postgres::kept(10_000, second * 30)));
     }
@@ -125,6 +128,9 @@ fn main() -> ExitCode {
     }
     if wanted("mysql-contended") {
         figures.extend(runtime.block_on(mysql::eight_processes(folder.path(), 5, second * 4)));
+    }
+    if wanted("mysql-sessions") {
+        figures.extend(mysql::sessions(5, second * 4));
     }
     if wanted("mysql-crowded") {
         figures.push(mysql::crowded(5, second * 4));

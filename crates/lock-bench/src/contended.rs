@@ -10,13 +10,14 @@ use std::time::Duration;
 use lock_core::DistributedLock;
 use lock_etcd::EtcdLock;
 use lock_redis::RedisLock;
-use lock_sql::{MySqlLock, PostgresLock, SqliteLock};
+use lock_sql::{MySqlLock, MySqlSessionLock, PostgresLock, PostgresSessionLock, SqliteLock};
 use lock_zookeeper::ZookeeperLock;
 use rustix::time::{ClockId, clock_gettime};
 use test_servers::Statements;
 
+use crate::Figure;
 use crate::etcd::Service;
-use crate::peers::{ADVISORY, Advisory, Baton, Flock, Ours, POLLED, Peer, Polled, RSLOCK, Rslock};
+use crate::peers::{ADVISORY, Advisory, Baton, Flock, GET_LOCK, GetLock, Ours, POLLED, Peer, Polled, RSLOCK, Rslock};
 use crate::tasks::jain;
 use crate::zookeeper::{self, CURATOR, RECIPE, Recipe};
 
@@ -170,6 +171,29 @@ pub(crate) fn run_together(kind: &str, place: impl AsRef<Path>, load: Load) -> C
     Crowd { rate, acquisitions, at_once: at_once.unsigned_abs(), statements }
 }
 
+/// Locks by sessions, with 8 processes on one name and sections of nothing: the rate, per that of the server's own lock,
+/// which has no leases and no tokens; and Jain's index.
+pub(crate) fn by_sessions(
+    (store, url): (&str, String),
+    (ours, theirs): (&str, &str),
+    least: f64,
+    rounds: usize,
+    during: Duration,
+) -> [Figure; 2] {
+    let load = Load::even(Duration::ZERO, during);
+    let (mut rates, mut fairness) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let base = run(theirs, &url, load);
+        let ours = run(ours, &url, load);
+        rates.push(ours.rate / base.rate);
+        fairness.push(ours.fairness);
+    }
+    [
+        Figure::at_least(format!("{store} by sessions: 8 processes, rate / {theirs}"), rates, least),
+        Figure::at_least(format!("{store} by sessions: 8 processes, Jain's index"), fairness, 0.99),
+    ]
+}
+
 /// One process alone: the median time from asking for the lock to asking for it again, which is lock and unlock.
 pub(crate) fn alone(kind: &str, place: impl AsRef<Path>, during: Duration) -> Duration {
     let (_, done) = processes(1, kind, place.as_ref(), Load::even(Duration::ZERO, during));
@@ -251,6 +275,7 @@ pub async fn work(mut arguments: impl Iterator<Item = String>) {
         "baton" => times.take_turns(Baton::new(&place).await).await,
         RSLOCK => times.take_turns(Rslock::new(&place)).await,
         POLLED => times.take_turns(Polled::new(&place).await).await,
+        GET_LOCK => times.take_turns(GetLock::new(&place).await).await,
         ADVISORY => times.take_turns(Advisory::new(&place).await).await,
         RECIPE => {
             let turns = times.take_turns(Recipe::new(&place).await).await;
@@ -275,6 +300,8 @@ pub(crate) async fn connect(kind: &str, place: &str) -> Arc<dyn DistributedLock>
         "sqlite" => Arc::new(SqliteLock::open(place, "bench").await.expect("a file")),
         "redis" => Arc::new(RedisLock::connect(place, "bench").await.expect("a server")),
         "postgres" => Arc::new(PostgresLock::connect(place, "bench").await.expect("a server")),
+        "postgres-session" => Arc::new(PostgresSessionLock::connect(place, "bench").await.expect("a server")),
+        "mysql-session" => Arc::new(MySqlSessionLock::connect(place, "bench").await.expect("a server")),
         "mysql" => Arc::new(MySqlLock::connect(place, "bench").await.expect("a server")),
         "zookeeper" => Arc::new(ZookeeperLock::connect(place, "bench").await.expect("a server")),
         "etcd" => Arc::new(EtcdLock::connect(place, "bench").await.expect("a server")),

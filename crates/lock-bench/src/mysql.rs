@@ -9,7 +9,8 @@ use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{Connection, MySqlConnection, MySqlPool, Row};
 use test_servers::MariaDbServer;
 
-use crate::contended::{Load, run, run_many};
+use crate::contended::{Load, by_sessions, run, run_many};
+use crate::peers::GET_LOCK;
 use crate::{Figure, PAUSE, cycle, idle, interleaved, middle};
 
 /// Lock and unlock, nobody else there: the median time, per that of the bare pair.
@@ -44,8 +45,8 @@ async fn pair(bare: &MySqlPool) {
     assert_eq!(delete.execute(bare).await.expect("held").rows_affected(), 1);
 }
 
-/// 8 processes on one name: with 2 ms holds and pauses the rate, per that of `flock` in the same round; and with sections of
-/// nothing the median hand-off, per bare pair, and Jain's index.
+/// 8 processes on one name: with 2 ms holds and pauses the rate, per that of `flock` in the same round; and with
+/// sections of nothing the median hand-off, per bare pair, and Jain's index.
 pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [Figure; 3] {
     let server = MariaDbServer::start_durable();
     drop(MySqlLock::connect(&server.url(), "bench").await.expect("a server"));
@@ -75,6 +76,12 @@ pub fn crowded(rounds: usize, during: Duration) -> Figure {
     let rate = |count| run_many(count, "mysql", server().url(), load).hand_off_rate;
     let ratios = (0..rounds).map(|_| rate(100) / rate(2)).collect();
     Figure::at_least("mariadb: hand-offs with 100 processes / with 2", ratios, 0.8)
+}
+
+/// By sessions, per MySQL's own lock.
+pub fn sessions(rounds: usize, during: Duration) -> [Figure; 2] {
+    let server = MariaDbServer::start_durable();
+    by_sessions(("mariadb", server.url()), ("mysql-session", GET_LOCK), 0.5, rounds, during)
 }
 
 /// `count` clients, as of so many processes, that wait for one lock which nobody releases: what each of them asks in a

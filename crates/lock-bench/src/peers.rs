@@ -13,12 +13,15 @@ use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo};
 use rslock::LockManager;
 use rustix::fs::{FlockOperation, flock};
 use sqlx::postgres::{PgAdvisoryLock, PgAdvisoryLockGuard};
-use sqlx::{Connection, PgConnection};
+use sqlx::{Connection, MySqlConnection, PgConnection};
 
 /// What the processes call the locks of these crates.
 pub(crate) const RSLOCK: &str = "rslock";
 pub(crate) const POLLED: &str = "distributed-lock";
 pub(crate) const ADVISORY: &str = "advisory";
+
+/// What they call MySQL's own lock.
+pub(crate) const GET_LOCK: &str = "get-lock";
 
 /// The one name that all want.
 pub(crate) const NAME: &str = "bench";
@@ -214,6 +217,29 @@ impl Peer for Advisory {
     async fn release(&mut self) {
         let released = self.held.take().expect("held").release_now().await;
         self.idle = Some(released.expect("held"));
+    }
+}
+
+/// MySQL's own lock, over a connection of its own.
+pub(crate) struct GetLock(MySqlConnection);
+
+impl GetLock {
+    pub(crate) async fn new(url: &str) -> Self {
+        Self(MySqlConnection::connect(url).await.expect("a server"))
+    }
+}
+
+impl Peer for GetLock {
+    async fn acquire(&mut self) {
+        let get = sqlx::query_scalar("SELECT GET_LOCK(?, ?)").bind(NAME).bind(LEASE.as_secs());
+        let got: Option<i64> = get.fetch_one(&mut self.0).await.expect("an answer");
+        assert_eq!(got, Some(1));
+    }
+
+    async fn release(&mut self) {
+        let release = sqlx::query_scalar("SELECT RELEASE_LOCK(?)").bind(NAME);
+        let released: Option<i64> = release.fetch_one(&mut self.0).await.expect("an answer");
+        assert_eq!(released, Some(1));
     }
 }
 

@@ -11,7 +11,8 @@ use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection, PgPool};
 use test_servers::PostgresServer;
 
-use crate::contended::{Load, run};
+use crate::contended::{Load, by_sessions, run};
+use crate::peers::ADVISORY;
 use crate::{Figure, PAUSE, cycle, idle, interleaved, middle, tasks};
 
 /// Lock and unlock, nobody else there: the median time, per that of the bare pair.
@@ -142,6 +143,12 @@ async fn commits(server: &PostgresServer) -> i64 {
 
 /// After so long the server has counted what a session did that is idle by then.
 const COUNTED: Duration = Duration::from_secs(12);
+
+/// By sessions, per `sqlx`'s advisory lock.
+pub fn sessions(rounds: usize, during: Duration) -> [Figure; 2] {
+    let server = PostgresServer::start_durable(&[]);
+    by_sessions(("postgres", server.url()), ("postgres-session", ADVISORY), 0.6, rounds, during)
+}
 
 /// `count` locks held with the default lease: the most connections, and statements a second that renew them.
 pub async fn kept(count: usize, during: Duration) -> [Figure; 2] {

@@ -71,6 +71,12 @@ pub(crate) fn holder(owner: &str, held_us: i64, left_us: i64, token: i64) -> Res
     Ok(Holder::new(OwnerId::from_store(owner), StoreToken::new(token as u64)?, duration(held_us), duration(left_us)))
 }
 
+/// The owner as it stands in the store: whose hold is kept is no owner any more.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) fn in_the_store(holder: &Holder) -> OwnerId {
+    if holder.kept { holder.owner.kept() } else { holder.owner.clone() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@
 //!   server.
 //! - The feature `postgres` (on by default) brings `PostgresLock`: a PostgreSQL database, for every host that reaches
 //!   it; and `PostgresSessionLock`, which takes locks by sessions of the server.
-//! - The feature `mysql` (on by default) brings `MySqlLock`: the same in MySQL or MariaDB.
+//! - The feature `mysql` (on by default) brings `MySqlLock` and `MySqlSessionLock`: the same in MySQL or MariaDB.
 //! - The feature `tls` (on by default) protects the connections to servers.
 //!
 //! Locks in PostgreSQL and MySQL can join the table of [ShedLock](https://github.com/lukas-krecan/ShedLock): they and
@@ -42,6 +42,8 @@ mod postgres;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod server;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
+mod session;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 mod shedlock;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -49,7 +51,7 @@ mod sqlite;
 mod sweep;
 
 #[cfg(feature = "mysql")]
-pub use mysql::{MySqlFactory, MySqlLock};
+pub use mysql::{MySqlFactory, MySqlLock, MySqlSessionLock};
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresFactory, PostgresLock, PostgresSessionLock};
 #[cfg(any(feature = "postgres", feature = "mysql"))]

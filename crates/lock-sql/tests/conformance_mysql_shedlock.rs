@@ -3,4 +3,4 @@
 #[path = "harness/mysql.rs"]
 mod harness;
 
-conformance_tests::suite!(harness::MySqlHarness { shedlock: true });
+conformance_tests::suite!(harness::MySqlHarness::Shedlock);

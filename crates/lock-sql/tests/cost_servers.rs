@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lock_core::{Claim, DistributedLock, LockName, OwnerId, Unlocked};
-use lock_sql::{MySqlLock, PostgresLock, PostgresSessionLock, ServerOptions};
+use lock_sql::{MySqlLock, MySqlSessionLock, PostgresLock, PostgresSessionLock, ServerOptions};
 use sqlx::{Connection, Executor, PgConnection};
 use test_servers::{MariaDbServer, PostgresServer, Statements};
 use tokio::task::yield_now;
@@ -28,6 +28,8 @@ async fn postgres_and_mysql() {
     many_names_share_statements(&server).await;
     let server = MariaDbServer::start();
     counted(Arc::new(MySqlLock::connect(&server.url(), "t").await.unwrap())).await;
+    let sessions = ServerOptions::new(&server.url()).unwrap().table("sessions").unwrap();
+    counted(Arc::new(MySqlSessionLock::with(sessions).await.unwrap())).await;
 }
 
 /// Of requests for different names that wait at the same moment, PostgreSQL is sent a few.

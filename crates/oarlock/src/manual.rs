@@ -25,6 +25,7 @@ pages! {
     postgres: "postgres.md",
     postgres_sessions: "postgres-sessions.md",
     mysql: "mysql.md",
+    mysql_sessions: "mysql-sessions.md",
     memcached: "memcached.md",
     shedlock: "shedlock.md",
     quorum: "quorum.md",

@@ -16,7 +16,7 @@ const PAGE: &str = "docs/guarantees.md";
 const WIDTH: usize = 120;
 
 /// Each backend that passes the suite: where that is run, and where it declares the cases that it does not pass.
-const SUITES: [(&str, &str, &str); 13] = [
+const SUITES: [(&str, &str, &str); 14] = [
     ("sqlite", "crates/lock-sql/tests/conformance.rs", "crates/lock-sql/tests/conformance.rs"),
     ("redis", "crates/lock-redis/tests/conformance.rs", "crates/lock-redis/tests/conformance.rs"),
     (
@@ -38,6 +38,7 @@ const SUITES: [(&str, &str, &str); 13] = [
         "crates/lock-sql/tests/conformance_postgres_session.rs",
     ),
     ("mysql", "crates/lock-sql/tests/conformance_mysql.rs", "crates/lock-sql/tests/conformance_mysql.rs"),
+    ("mysql-session", "crates/lock-sql/tests/conformance_mysql_session.rs", "crates/lock-sql/tests/harness/mysql.rs"),
     (
         "postgres-shedlock",
         "crates/lock-sql/tests/conformance_postgres_shedlock.rs",

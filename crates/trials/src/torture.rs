@@ -30,9 +30,10 @@ const CRASHES: u32 = 60;
 /// What to torture, and how.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The backend on a store made for this: `sqlite`, `postgres`, `postgres-session`, `mysql`, `redis`,
-    /// `redis-forgetful` or `memcached`, which keep nothing on disk, or `zookeeper` or `etcd`, three of them, or a quorum of
-    /// three, `quorum-redis` or `quorum-sqlite`; or the URL of a store, of which only the clients are struck.
+    /// The backend on a store made for this: `sqlite`, `postgres`, `postgres-session`, `mysql`, `mysql-session`,
+    /// `redis`, `redis-forgetful` or `memcached`, which keep nothing on disk, or `zookeeper` or `etcd`, three of them,
+    /// or a quorum of three, `quorum-redis` or `quorum-sqlite`; or the URL of a store, of which only the clients are
+    /// struck.
     backend: String,
     /// For how long.
     #[arg(long, default_value_t = 1.0)]
@@ -138,6 +139,12 @@ pub(crate) fn site(backend: &str, folder: &Path) -> Result<Site, String> {
             let url = |addresses: &[SocketAddr]| format!("{}?mode=session", PostgresServer::url_at(addresses[0]));
             Site::of(servers.collect(), url)
         }
+        "mysql-session" => {
+            let server = MariaDbServer::start_with(&["--max-connections=1000"]);
+            let servers = server.apart().into_iter().map(|server| Box::new(Killed { server, keeps: false }) as Box<_>);
+            let url = |addresses: &[SocketAddr]| format!("mysql://root@{}/mysql?mode=session", addresses[0]);
+            Site::of(servers.collect(), url)
+        }
         "mysql" => one(MariaDbServer::start().apart(), |address| format!("mysql://root@{address}/mysql")),
         "redis" => redis(&["--appendonly", "yes", "--appendfsync", "always"]),
         "redis-forgetful" => redis(&[]),
@@ -151,8 +158,9 @@ pub(crate) fn site(backend: &str, folder: &Path) -> Result<Site, String> {
         url if url.contains(':') => Site::at(url),
         other => {
             return Err(format!(
-                "{other:?} cannot be tortured: name sqlite, postgres, postgres-session, mysql, redis, \
-                  redis-forgetful, memcached, zookeeper, etcd, quorum-redis, quorum-sqlite, or a URL"
+                "{other:?} cannot be tortured: name sqlite, postgres, postgres-session, mysql, \
+                  mysql-session, redis, redis-forgetful, memcached, zookeeper, etcd, quorum-redis, \
+                  quorum-sqlite, or a URL"
             ));
         }
     })

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use lock_core::{Error, ErrorKind, Finding, Result, warn_of};
 
-use super::{MySqlLock, arguments};
-use crate::server::{Again, Read};
+use super::{MySql, MySqlLock, arguments};
+use crate::server::{Again, Read, Server};
 
 const CRASH: &str =
     "exclusion over a crash of the server: a grant that was answered may be gone afterwards, and the lock another's";
@@ -65,17 +65,14 @@ impl MySqlLock {
     /// [`ErrorKind::Unsupported`] for one of several primaries. Each decides by a clock of its own, and by rows of which the
     /// others may have newer ones.
     pub(super) async fn check_settings(&self) -> Result<()> {
-        let (settings, server) = (self.settings().await?, &self.server.shown);
-        if let Some(Finding { setting, voids, advice, .. }) = several_primaries(&settings) {
-            let message = format!("the server {server} has {setting}, which voids {voids}; {advice}");
-            return Err(Error::new(ErrorKind::Unsupported, message));
-        }
-        warn_of(&findings(&settings), server);
+        let settings = settings(&self.server, &names()).await?;
+        refuse(&self.server, several_primaries(&settings))?;
+        warn_of(&findings(&settings), &self.server.shown);
         Ok(())
     }
 
     pub(super) async fn findings(&self) -> Result<Vec<Finding>> {
-        let mut found = findings(&self.settings().await?);
+        let mut found = findings(&settings(&self.server, &names()).await?);
         if self.hang_bell(rand::random_range(1..i64::MAX)).await?.is_none() {
             found.push(Finding::new(
                 "KILL QUERY does not reach another session of the same user",
@@ -85,14 +82,25 @@ impl MySqlLock {
         }
         Ok(found)
     }
+}
 
-    async fn settings(&self) -> Result<HashMap<String, String>> {
-        let names = SETTINGS.iter().map(|(name, ..)| *name).chain(OTHERS);
-        let names: Vec<_> = names.map(|name| format!("'{name}'")).collect();
-        let query = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({})", names.join(", "));
-        let answer = self.server.run(&query.into(), arguments!(), Again::Yes).await?;
-        answer.rows.iter().map(|row| Ok((row.read(0)?, row.read(1)?))).collect()
-    }
+fn names() -> Vec<&'static str> {
+    SETTINGS.iter().map(|(name, ..)| *name).chain(OTHERS).collect()
+}
+
+/// The server's settings of these names, as far as it has them.
+pub(super) async fn settings(server: &Server<MySql>, names: &[&str]) -> Result<HashMap<String, String>> {
+    let names: Vec<_> = names.iter().map(|name| format!("'{name}'")).collect();
+    let query = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({})", names.join(", "));
+    let answer = server.run(&query.into(), arguments!(), Again::Yes).await?;
+    answer.rows.iter().map(|row| Ok((row.read(0)?, row.read(1)?))).collect()
+}
+
+/// An error if there is what rules this server out.
+pub(super) fn refuse(server: &Server<MySql>, found: Option<Finding>) -> Result<()> {
+    let Some(Finding { setting, voids, advice, .. }) = found else { return Ok(()) };
+    let message = format!("the server {} has {setting}, which voids {voids}; {advice}", server.shown);
+    Err(Error::new(ErrorKind::Unsupported, message))
 }
 
 fn several_primaries(settings: &HashMap<String, String>) -> Option<Finding> {

@@ -6,8 +6,9 @@ use lock_core::Error;
 use lock_core::ErrorKind::{Refused, Unavailable, Unknown, Unsupported};
 use sqlx::error::DatabaseError;
 use sqlx::mysql::MySqlDatabaseError;
+use sqlx::{AssertSqlSafe, Executor, MySqlConnection};
 
-use crate::server::{Dialect, Next, SHAPE, Said};
+use crate::server::{Answering, Dialect, Next, SHAPE, Said};
 
 #[derive(Debug)]
 pub(crate) struct MySql;
@@ -17,6 +18,10 @@ impl Dialect for MySql {
 
     fn explain(error: &dyn DatabaseError) -> Said {
         of_number(number(error))
+    }
+
+    fn ask(connection: &mut MySqlConnection, text: String) -> Answering<'_, Self> {
+        connection.fetch_many(sqlx::raw_sql(AssertSqlSafe(text)))
     }
 }
 

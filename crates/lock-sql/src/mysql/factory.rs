@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::{BackendFactory, DistributedLock, Error, ErrorKind, Result, Target};
+use lock_core::{BackendFactory, DistributedLock, Result, Target};
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
 use super::bell::quiet;
 use super::error::is_missing_table;
-use super::statements::{SCHEMA, SETUP, Statements, VERSION};
-use super::{MySqlLock, arguments};
+use super::statements::{MODE, SCHEMA, SETUP, Statements, VERSION};
+use super::{MySql, MySqlLock, MySqlSessionLock, arguments, session};
 use crate::server::{Again, Answer, Mode, Read, Server, ServerOptions, Statement, Table, TlsMode, fit, fit_mode};
 
 impl ServerOptions {
@@ -18,7 +18,12 @@ impl ServerOptions {
         self.reached.table.fill(SCHEMA)
     }
 
-    fn for_mysql(&self) -> MySqlConnectOptions {
+    /// The same for a [`MySqlSessionLock`].
+    pub fn mysql_session_schema(&self) -> String {
+        self.reached.table.fill(session::SCHEMA)
+    }
+
+    pub(super) fn for_mysql(&self) -> MySqlConnectOptions {
         let login = &self.login;
         let mut options = MySqlConnectOptions::new().host(&login.host);
         if let Some(port) = login.port {
@@ -62,8 +67,8 @@ impl MySqlLock {
     /// # Errors
     /// [`ErrorKind::Invalid`] for an option that cannot be, [`ErrorKind::Unavailable`] if the server cannot be reached
     /// or is read-only, [`ErrorKind::Refused`] for a wrong user or password, missing rights, and tables of another
-    /// shape, [`ErrorKind::Unsupported`] for `pooler` and `mode=session`, for one of several primaries (Galera, Group Replication), and for TLS
-    /// where it is not built in.
+    /// shape, [`ErrorKind::Unsupported`] for `pooler`, for one of several primaries (Galera, Group Replication), and
+    /// for TLS where it is not built in.
     ///
     /// # Cancel safety
     /// Nothing is held yet. The tables may have been made.
@@ -75,14 +80,7 @@ impl MySqlLock {
     /// Whether ShedLock's table is joined or not.
     pub(crate) async fn of(options: &ServerOptions) -> Result<Self> {
         let prefix = options.check()?;
-        if options.mode == Mode::Session {
-            let message = "mode=session is for PostgreSQL; leave `mode` off";
-            return Err(Error::new(ErrorKind::Unsupported, message));
-        }
-        if options.pooler {
-            let message = "pooler is for PostgreSQL; MySQL needs connections of its own";
-            return Err(Error::new(ErrorKind::Unsupported, message));
-        }
+        options.check_without_pooler()?;
         let setup = Statement::from(SETUP);
         let connect = options.for_mysql();
         let lock = Self {
@@ -97,44 +95,58 @@ impl MySqlLock {
             client: Arc::default(),
         };
         lock.check_settings().await?;
-        lock.make_tables(options).await?;
+        let tables = Tables { server: &lock.server, table: &options.reached.table, mode: Mode::Row };
+        tables.make(&lock.statements.probe, &options.mysql_schema()).await?;
         lock.sweep_if_due();
         Ok(lock)
     }
+}
 
-    async fn make_tables(&self, options: &ServerOptions) -> Result<()> {
-        let table = &options.reached.table;
-        let mut probed = self.server.run(&self.statements.probe, arguments!(), Again::Yes).await;
+/// The tables that a client is to use.
+pub(super) struct Tables<'a> {
+    pub(super) server: &'a Server<MySql>,
+    pub(super) table: &'a Table,
+    pub(super) mode: Mode,
+}
+
+impl Tables<'_> {
+    /// Makes them if they are missing. `probe` answers their mode and version, and fails if they have another shape.
+    pub(super) async fn make(&self, probe: &Statement, schema: &str) -> Result<()> {
+        let mut probed = self.server.run(probe, arguments!(), Again::Yes).await;
         if probed.is_err() {
             // Tables of another mode have another shape, and so do those of another version.
-            if let Ok(found) = self.server.run(&self.statements.mode, arguments!(), Again::Yes).await {
-                let version = self.fit_mode(&found, table)?;
-                // While somebody else is making them, they are of none.
-                version.map_or(Ok(()), |version| fit(Some(version), VERSION, &self.server.shown, table))?;
+            let which = Statement::from(self.table.fill(MODE));
+            if let Ok(found) = self.server.run(&which, arguments!(), Again::Yes).await {
+                let version = self.fit_mode(&found)?;
+                version.map_or(Ok(()), |version| fit(Some(version), VERSION, &self.server.shown, self.table))?;
             }
         }
         if probed.as_ref().is_err_and(is_missing_table) {
-            self.server.script(&options.mysql_schema()).await?;
-            probed = self.server.run(&self.statements.probe, arguments!(), Again::Yes).await;
+            self.server.script(schema).await?;
+            probed = self.server.run(probe, arguments!(), Again::Yes).await;
         }
-        let version = self.fit_mode(&probed?, table)?;
-        fit(version, VERSION, &self.server.shown, table)
+        let version = self.fit_mode(&probed?)?;
+        fit(version, VERSION, &self.server.shown, self.table)
     }
 
     /// Answers the version of the tables, if they are of this mode.
-    fn fit_mode(&self, found: &Answer<sqlx::MySql>, table: &Table) -> Result<Option<i64>> {
+    fn fit_mode(&self, found: &Answer<sqlx::MySql>) -> Result<Option<i64>> {
         let Some(row) = found.rows.first() else { return Ok(None) };
-        let mode: Option<String> = row.read("mode")?;
-        fit_mode(mode.as_deref(), Mode::Row, &self.server.shown, table)?;
-        row.read("version")
+        let (mode, version): (Option<String>, Option<i64>) = (row.read("mode")?, row.read("version")?);
+        // While somebody else is making them, they are of neither.
+        if mode.is_some() || version.is_some() {
+            fit_mode(mode.as_deref(), self.mode, &self.server.shown, self.table)?;
+        }
+        Ok(version)
     }
 }
 
 /// Connects to `mysql://user:password@host:port/database`, and the same with `mariadb:`.
 ///
-/// Its own settings are `table`, `shedlock`, `timeout` and `connections`, see [`ServerOptions`]; `host` (also the path of a
-/// socket), `user`, `password` and `dbname`, which go before what the URL says; and `sslmode`, `sslrootcert`, `sslcert`
-/// and `sslkey`, with the meanings that PostgreSQL gives them.
+/// Its own settings are `mode`: `row`, the default, for a [`MySqlLock`], or `session`, for a [`MySqlSessionLock`];
+/// `table`, `shedlock`, `timeout` and `connections`, see [`ServerOptions`]; `host` (also the path of a socket), `user`,
+/// `password` and `dbname`, which go before what the URL says; and `sslmode`, `sslrootcert`, `sslcert` and `sslkey`,
+/// with the meanings that PostgreSQL gives them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MySqlFactory;
 
@@ -146,13 +158,18 @@ impl BackendFactory for MySqlFactory {
 
     async fn connect(&self, target: Target) -> Result<Arc<dyn DistributedLock>> {
         let options = ServerOptions::from_target(target)?;
-        Ok(match &options.shedlock {
-            Some(_) => MySqlLock::with_shedlock(options).await?,
-            None => Arc::new(MySqlLock::with(options).await?),
+        Ok(match options.mode {
+            Mode::Row if options.shedlock.is_some() => MySqlLock::with_shedlock(options).await?,
+            Mode::Row => Arc::new(MySqlLock::with(options).await?),
+            Mode::Session => Arc::new(MySqlSessionLock::with(options).await?),
         })
     }
 
     fn schema(&self, target: Target) -> Result<String> {
-        Ok(ServerOptions::from_target(target)?.mysql_schema())
+        let options = ServerOptions::from_target(target)?;
+        Ok(match options.mode {
+            Mode::Row => options.mysql_schema(),
+            Mode::Session => options.mysql_session_schema(),
+        })
     }
 }

@@ -14,6 +14,7 @@ mod modes;
 mod rates;
 mod release;
 mod renew;
+mod session;
 mod statements;
 mod status;
 mod sweep;
@@ -40,6 +41,7 @@ pub(crate) use arguments::{Argument, Text, arguments};
 pub(crate) use error::{MySql, number_of};
 pub use factory::MySqlFactory;
 use line::Line;
+pub use session::MySqlSessionLock;
 pub(crate) use statements::NOW;
 use statements::Statements;
 

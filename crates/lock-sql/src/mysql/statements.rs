@@ -26,6 +26,10 @@ pub(super) const SCHEMA: &str = include_str!("schema.sql");
 /// The version of the tables, in `meta`.
 pub(super) const VERSION: i64 = 5;
 
+/// Answers the mode of the tables, and their version.
+pub(super) const MODE: &str = "SELECT (SELECT value FROM {t}_meta WHERE name = 'version') AS version,
+    (SELECT CONVERT(place USING utf8mb4) FROM {t}_meta WHERE name = 'mode') AS mode";
+
 /// How many leases one statement prolongs, with one parameter for each key and each owner.
 pub(super) const RENEWED_AT_ONCE: usize = 100;
 
@@ -87,9 +91,7 @@ const UNTIL: &str = "IF(l.owner = 'shared#' OR LEFT(l.owner, 8) = 'permits#',
 /// is put there.
 #[derive(Debug)]
 pub(super) struct Statements {
-    /// Answers the mode of the tables, and their version.
-    pub(super) mode: Statement,
-    /// The same; fails if they have another shape.
+    /// As [`MODE`]; fails if the tables have another shape.
     pub(super) probe: Statement,
     /// Takes the lock, unless it is held, somebody may be in line, or the owner has given up. Changes one row or none,
     /// and answers the token as the inserted id. What it reads is what is committed: see [`SETUP`].
@@ -302,10 +304,6 @@ impl Statements {
             )
         };
         Self {
-            mode: fill(
-                "SELECT (SELECT value FROM {t}_meta WHERE name = 'version') AS version,
-                    (SELECT CONVERT(place USING utf8mb4) FROM {t}_meta WHERE name = 'mode') AS mode",
-            ),
             probe: fill(
                 "SELECT (SELECT value FROM {t}_meta WHERE name = 'version') AS version,
                     (SELECT CONVERT(place USING utf8mb4) FROM {t}_meta WHERE name = 'mode') AS mode,

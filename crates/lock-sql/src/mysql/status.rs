@@ -8,12 +8,20 @@ use lock_core::{
 };
 use sqlx::mysql::MySqlRow;
 
-use super::{MySqlLock, arguments};
-use crate::keys::holder;
+use super::{MySql, MySqlLock, arguments};
+use crate::keys::{Prefix, holder, in_the_store};
 use crate::modes::{as_only_reader, is_marked, mark, mode};
-use crate::server::{Again, Read};
+use crate::server::{Again, Read, Server, Statement};
 
 impl MySqlLock {
+    fn rows(&self) -> Rows<'_> {
+        Rows { server: &self.server, prefix: &self.prefix }
+    }
+
+    async fn waiters(&self, from: &str, to: &str) -> Result<HashMap<String, Vec<Waiter>>> {
+        self.rows().waiters(&self.statements.waiters, from, to).await
+    }
+
     pub(super) async fn status_of(&self, name: &LockName) -> Result<LockStatus> {
         let key = self.prefix.key(name);
         let waiters = self.waiters(&key, &key).await?.remove(&key).unwrap_or_default();
@@ -33,7 +41,7 @@ impl MySqlLock {
     /// As the lock's row has it: perhaps a mark.
     async fn holder_in_row(&self, key: &str) -> Result<Option<Holder>> {
         let answer = self.server.run(&self.statements.holder, arguments!(key), Again::Yes).await?;
-        answer.rows.first().map_or(Ok(None), |row| self.holder_in(row))
+        answer.rows.first().map_or(Ok(None), |row| self.rows().holder(row))
     }
 
     pub(super) async fn page(&self, query: &ListQuery) -> Result<Page> {
@@ -44,10 +52,11 @@ impl MySqlLock {
         let arguments = arguments!(from, after, end, from, after, end, query.fetch_size() as i64);
         let answer = self.server.run(&self.statements.list, arguments, Again::Yes).await?;
         let (Some(first), Some(last)) = (answer.rows.first(), answer.rows.last()) else { return Ok(Page::default()) };
-        let key = |row| self.text(row, "name").map(Option::unwrap_or_default);
+        let key = |row| self.rows().text(row, "name").map(Option::unwrap_or_default);
         let (first, last) = (key(first)?, key(last)?);
         let mut waiters = self.waiters(&first, &last).await?;
-        let mut locks: Vec<_> = answer.rows.iter().map(|row| self.status(row, &mut waiters)).collect::<Result<_>>()?;
+        let mut locks: Vec<_> =
+            answer.rows.iter().map(|row| self.rows().status(row, &mut waiters)).collect::<Result<_>>()?;
         let kind = |lock: &LockStatus| lock.holder().and_then(|holder| mark(holder.owner.as_str()));
         if locks.iter().any(|lock| kind(lock).is_some()) {
             let mut together = self.together(&first, &last).await?;
@@ -78,8 +87,7 @@ impl MySqlLock {
                     ended => return Ok(ended),
                 }
             }
-            let owner = if holder.kept { holder.owner.kept() } else { holder.owner.clone() };
-            if self.release(name, &owner, false).await? == Some(Unlocked::Released) {
+            if self.release(name, &in_the_store(&holder), false).await? == Some(Unlocked::Released) {
                 if holder.value.is_some() {
                     self.hide(&holder.owner).await;
                 }
@@ -89,13 +97,37 @@ impl MySqlLock {
         Ok(None)
     }
 
-    fn status(&self, row: &MySqlRow, waiters: &mut HashMap<String, Vec<Waiter>>) -> Result<LockStatus> {
+    /// Who holds the locks from this key to that together.
+    async fn together(&self, from: &str, to: &str) -> Result<HashMap<String, Vec<(Holder, Slots)>>> {
+        let answer = self.server.run(&self.statements.holders, arguments!(from, to), Again::Yes).await?;
+        let mut together: HashMap<_, Vec<_>> = HashMap::new();
+        for row in &answer.rows {
+            let (Some(key), Some(owner)) = (self.rows().text(row, "name")?, self.rows().text(row, "owner")?) else {
+                continue;
+            };
+            let holder = holder(&owner, row.read("held_us")?, row.read("left_us")?, row.read("token")?)?;
+            let slots = self.rows().text(row, "slots")?.unwrap_or_default();
+            together.entry(key).or_default().push((holder, Slots::from_store(&slots)));
+        }
+        Ok(together)
+    }
+}
+
+/// What reads the rows that tell of locks: those of one server, of names with one prefix.
+pub(super) struct Rows<'a> {
+    pub(super) server: &'a Server<MySql>,
+    pub(super) prefix: &'a Prefix,
+}
+
+impl Rows<'_> {
+    /// Of a lock that is held or waited for.
+    pub(super) fn status(&self, row: &MySqlRow, waiters: &mut HashMap<String, Vec<Waiter>>) -> Result<LockStatus> {
         let key = self.text(row, "name")?.ok_or_else(|| self.foreign())?;
         let name = self.prefix.name(&key).ok_or_else(|| self.foreign())?;
-        Ok(LockStatus::new(name, self.holder_in(row)?, waiters.remove(&key).unwrap_or_default()))
+        Ok(LockStatus::new(name, self.holder(row)?, waiters.remove(&key).unwrap_or_default()))
     }
 
-    fn holder_in(&self, row: &MySqlRow) -> Result<Option<Holder>> {
+    pub(super) fn holder(&self, row: &MySqlRow) -> Result<Option<Holder>> {
         let Some(owner) = self.text(row, "owner")? else { return Ok(None) };
         let holder = holder(&owner, row.read("held_us")?, row.read("left_us")?, row.read("token")?)?;
         let value: Option<Vec<u8>> = row.read("value")?;
@@ -103,8 +135,13 @@ impl MySqlLock {
     }
 
     /// Who waits for the locks from this key to that.
-    async fn waiters(&self, from: &str, to: &str) -> Result<HashMap<String, Vec<Waiter>>> {
-        let answer = self.server.run(&self.statements.waiters, arguments!(from, to), Again::Yes).await?;
+    pub(super) async fn waiters(
+        &self,
+        statement: &Statement,
+        from: &str,
+        to: &str,
+    ) -> Result<HashMap<String, Vec<Waiter>>> {
+        let answer = self.server.run(statement, arguments!(from, to), Again::Yes).await?;
         let mut waiters: HashMap<_, Vec<_>> = HashMap::new();
         for row in &answer.rows {
             let (Some(key), Some(owner)) = (self.text(row, "name")?, self.text(row, "owner")?) else { continue };
@@ -114,20 +151,7 @@ impl MySqlLock {
         Ok(waiters)
     }
 
-    /// Who holds the locks from this key to that together.
-    async fn together(&self, from: &str, to: &str) -> Result<HashMap<String, Vec<(Holder, Slots)>>> {
-        let answer = self.server.run(&self.statements.holders, arguments!(from, to), Again::Yes).await?;
-        let mut together: HashMap<_, Vec<_>> = HashMap::new();
-        for row in &answer.rows {
-            let (Some(key), Some(owner)) = (self.text(row, "name")?, self.text(row, "owner")?) else { continue };
-            let holder = holder(&owner, row.read("held_us")?, row.read("left_us")?, row.read("token")?)?;
-            let slots = self.text(row, "slots")?.unwrap_or_default();
-            together.entry(key).or_default().push((holder, Slots::from_store(&slots)));
-        }
-        Ok(together)
-    }
-
-    fn text(&self, row: &MySqlRow, column: &str) -> Result<Option<String>> {
+    pub(super) fn text(&self, row: &MySqlRow, column: &str) -> Result<Option<String>> {
         let bytes: Option<Vec<u8>> = row.read(column)?;
         bytes.map(|bytes| String::from_utf8(bytes).map_err(|_| self.foreign())).transpose()
     }

@@ -2,8 +2,9 @@
 
 use lock_core::ErrorKind::{Refused, Unavailable, Unknown, Unsupported};
 use sqlx::error::DatabaseError;
+use sqlx::{AssertSqlSafe, Executor, PgConnection};
 
-use crate::server::{Dialect, Next, SHAPE, Said};
+use crate::server::{Answering, Dialect, Next, SHAPE, Said};
 
 #[derive(Debug)]
 pub(crate) struct Postgres;
@@ -13,6 +14,10 @@ impl Dialect for Postgres {
 
     fn explain(error: &dyn DatabaseError) -> Said {
         of_code(error.code().unwrap_or_default().as_ref())
+    }
+
+    fn ask(connection: &mut PgConnection, text: String) -> Answering<'_, Self> {
+        connection.fetch_many(sqlx::raw_sql(AssertSqlSafe(text)))
     }
 }
 

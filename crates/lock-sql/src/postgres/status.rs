@@ -8,7 +8,7 @@ use sqlx::postgres::PgRow;
 use super::modes::status_with_modes;
 use super::statements::the_row;
 use super::{PostgresLock, arguments};
-use crate::keys::{Prefix, holder};
+use crate::keys::{Prefix, holder, in_the_store};
 use crate::modes::is_marked;
 use crate::server::{Again, Read};
 
@@ -52,11 +52,6 @@ impl PostgresLock {
         }
         Ok(None)
     }
-}
-
-/// The owner of its row: whose hold is kept is no owner any more.
-pub(super) fn in_the_store(holder: &Holder) -> OwnerId {
-    if holder.kept { holder.owner.kept() } else { holder.owner.clone() }
 }
 
 /// Some locks, of which one more than asked for was fetched if there are more.

@@ -2,21 +2,34 @@
 
 use std::io;
 
+use futures_util::stream::BoxStream;
 use lock_core::{Error, ErrorKind, Result};
-use sqlx::Database;
 use sqlx::database::HasStatementCache;
 use sqlx::error::DatabaseError;
+use sqlx::{Database, Either};
 
+use super::ConnectionOf;
 use super::options::{Mode, Table};
 
 /// How a server speaks.
-pub(crate) trait Dialect: Send + Sync + 'static {
+pub(crate) trait Dialect: Sized + Send + Sync + 'static {
     /// The driver.
     type Database: Database + HasStatementCache;
 
     /// What the server says with this error.
     fn explain(error: &dyn DatabaseError) -> Said;
+
+    /// Sends this text, statements without parameters, as one message.
+    fn ask(connection: &mut ConnectionOf<Self>, text: String) -> Answering<'_, Self>;
 }
+
+/// What comes for a request, as it comes.
+pub(crate) type Answering<'c, D> = BoxStream<
+    'c,
+    sqlx::Result<
+        Either<<<D as Dialect>::Database as Database>::QueryResult, <<D as Dialect>::Database as Database>::Row>,
+    >,
+>;
 
 /// What an error says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

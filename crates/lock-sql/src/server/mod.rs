@@ -17,8 +17,7 @@ use futures_util::{Stream, TryStreamExt};
 use lock_core::{Clock, Error, ErrorKind, Instant, Result};
 use sqlx::{AssertSqlSafe, Connection, Database, Either, Executor, IntoArguments};
 
-pub(crate) use error::{Dialect, Next, SHAPE, Said, fit, fit_mode, given_up};
-#[cfg(feature = "postgres")]
+pub(crate) use error::{Answering, Dialect, Next, SHAPE, Said, fit, fit_mode, given_up};
 pub(crate) use life::{Life, Lives};
 #[cfg(feature = "mysql")]
 pub(crate) use many::of_one_lease;
@@ -87,8 +86,8 @@ impl<D: Dialect> Request<'_, D> {
 
 pub(crate) type Answered<DB> = (Vec<<DB as Database>::Row>, Vec<<DB as Database>::QueryResult>);
 
-type ConnectionOf<D> = <<D as Dialect>::Database as Database>::Connection;
-type OptionsOf<D> = <ConnectionOf<D> as Connection>::Options;
+pub(crate) type ConnectionOf<D> = <<D as Dialect>::Database as Database>::Connection;
+pub(crate) type OptionsOf<D> = <ConnectionOf<D> as Connection>::Options;
 type ArgumentsOf<D> = <<D as Dialect>::Database as Database>::Arguments;
 
 impl<D: Dialect> Server<D>
@@ -255,6 +254,15 @@ where
         }
     }
 
+    /// Closes the connections that nobody uses, and the others when their requests are done.
+    pub(crate) async fn close(&self) {
+        let closing = self.pool.close();
+        // What does not close in time is dropped, which closes it too.
+        let _ = tokio::time::timeout(self.timeout, closing).await;
+    }
+}
+
+impl<D: Dialect> Server<D> {
     pub(crate) fn too_slow(&self, sent: bool) -> Error {
         let (server, limit) = (&self.shown, self.timeout);
         match sent {
@@ -270,13 +278,6 @@ where
                 ),
             ),
         }
-    }
-
-    /// Closes the connections that nobody uses, and the others when their requests are done.
-    pub(crate) async fn close(&self) {
-        let closing = self.pool.close();
-        // What does not close in time is dropped, which closes it too.
-        let _ = tokio::time::timeout(self.timeout, closing).await;
     }
 }
 

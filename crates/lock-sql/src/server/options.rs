@@ -100,7 +100,7 @@ pub(crate) enum Mode {
     /// A row.
     #[default]
     Row,
-    /// What a session of the server has, for PostgreSQL alone.
+    /// What a session of the server has.
     Session,
 }
 
@@ -167,6 +167,12 @@ impl Table {
     /// A statement or script, with `{t}` filled in, and with `{bare}`, which is the same without the schema.
     pub(crate) fn fill(&self, text: &str) -> String {
         text.replace("{t}", &self.0).replace("{bare}", self.bare())
+    }
+
+    /// The database and the name in it of what is perhaps in another one.
+    #[cfg(feature = "mysql")]
+    pub(crate) fn in_database<'a>(&'a self, usual: &'a str) -> (&'a str, &'a str) {
+        self.0.split_once('.').unwrap_or((usual, &self.0))
     }
 
     /// The schema, if one is named.
@@ -342,6 +348,17 @@ impl ServerOptions {
             None => Ok(()),
             Some(table) => {
                 let message = format!("ShedLock's table {table} is to be joined: connect by `with_shedlock`");
+                Err(Error::new(ErrorKind::Invalid, message))
+            }
+        }
+    }
+
+    /// Locks by sessions have no rows that could join it.
+    pub(crate) fn check_rows_of_shedlock(&self) -> Result<()> {
+        match &self.shedlock {
+            None => Ok(()),
+            Some(table) => {
+                let message = format!("ShedLock's table {table} can be joined by locks that are rows: use mode=row");
                 Err(Error::new(ErrorKind::Invalid, message))
             }
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use conformance_tests::{Fault, Harness, NotOffered, Store};
 use lock_core::{DistributedLock, LockName, Registry};
-use lock_sql::{MySqlFactory, MySqlLock, ServerOptions};
+use lock_sql::{MySqlFactory, MySqlLock, MySqlSessionLock, ServerOptions};
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
 use test_servers::{MariaDbServer, Proxy};
 
@@ -19,17 +19,26 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const IMPATIENCE: Duration = Duration::from_secs(6);
 
 /// The server of all cases that are not alone, with connections for the clients of as many as run at once.
-static SHARED: LazyLock<MariaDbServer> = LazyLock::new(|| MariaDbServer::start_with(&["--max-connections=500"]));
+static SHARED: LazyLock<MariaDbServer> = LazyLock::new(|| MariaDbServer::start_with(&["--max-connections=800"]));
 
-pub(crate) struct MySqlHarness {
-    /// Do clients join ShedLock's table?
-    pub(crate) shedlock: bool,
+/// Which locks of a MySQL server they are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[allow(dead_code, reason = "each suite is one of them")]
+pub(crate) enum MySqlHarness {
+    Rows,
+    /// Of clients that join ShedLock's table.
+    Shedlock,
+    Sessions,
 }
 
 #[async_trait]
 impl Harness for MySqlHarness {
     fn name(&self) -> &'static str {
-        if self.shedlock { "mysql-shedlock" } else { "mysql" }
+        match self {
+            Self::Rows => "mysql",
+            Self::Shedlock => "mysql-shedlock",
+            Self::Sessions => "mysql-session",
+        }
     }
 
     fn registry(&self) -> Registry {
@@ -39,15 +48,15 @@ impl Harness for MySqlHarness {
     }
 
     async fn store(&self) -> Box<dyn Store> {
-        Box::new(MySqlStore::of(&elsewhere().unwrap_or_else(|| SHARED.url()), None, self.shedlock).await)
+        Box::new(MySqlStore::of(&elsewhere().unwrap_or_else(|| SHARED.url()), None, *self).await)
     }
 
     async fn store_alone(&self) -> Box<dyn Store> {
         Box::new(match elsewhere() {
-            Some(url) => MySqlStore::of(&url, None, self.shedlock).await,
+            Some(url) => MySqlStore::of(&url, None, *self).await,
             None => {
                 let server = MariaDbServer::start();
-                MySqlStore::of(&server.url(), Some(server), self.shedlock).await
+                MySqlStore::of(&server.url(), Some(server), *self).await
             }
         })
     }
@@ -66,14 +75,13 @@ struct MySqlStore {
     proxied: String,
     /// What the names of the tables begin with.
     table: String,
-    /// Is ShedLock's there too?
-    shedlock: bool,
+    which: MySqlHarness,
     /// If it is alone, and we started it.
     server: Mutex<Option<MariaDbServer>>,
 }
 
 impl MySqlStore {
-    async fn of(url: &str, server: Option<MariaDbServer>, shedlock: bool) -> Self {
+    async fn of(url: &str, server: Option<MariaDbServer>, which: MySqlHarness) -> Self {
         // From the user to the slash before the database.
         let (login, rest) =
             url.rsplit_once('@').expect("OARLOCK_TEST_MYSQL_URL is mysql://user:password@host:port/database");
@@ -82,8 +90,8 @@ impl MySqlStore {
         let proxy = Proxy::new(address.expect("OARLOCK_TEST_MYSQL_URL names a host and a port"));
         let proxied = format!("{login}@{}/{database}", proxy.address());
         let table = format!("t{:016x}", rand::random::<u64>());
-        let store = Self { proxy, direct: url.to_owned(), proxied, table, shedlock, server: Mutex::new(server) };
-        if shedlock {
+        let store = Self { proxy, direct: url.to_owned(), proxied, table, which, server: Mutex::new(server) };
+        if which == MySqlHarness::Shedlock {
             // As it is documented, but with room for any name, and with names as ours are, which no collation touches.
             store
                 .run(
@@ -115,14 +123,33 @@ impl MySqlStore {
         assert_eq!(changed.rows_affected(), 1, "{statement}");
     }
 
+    /// The note of a hold by a session, and that session.
+    async fn end_hold(&self, name: &LockName) {
+        let mut raw = self.raw().await;
+        let session = sqlx::query_scalar(self.statement("SELECT session FROM {t}_hold WHERE name = ?"));
+        let session: u64 = session.bind(format!("oarlock/{name}")).fetch_one(&mut raw).await.unwrap();
+        self.change(name, "DELETE FROM {t}_hold WHERE name = ? AND ? = 0", 0).await;
+        sqlx::query(AssertSqlSafe(format!("KILL {session}"))).execute(&mut raw).await.unwrap();
+    }
+
+    /// Another name's note in the place of this one's.
+    async fn put_foreign(&self, name: &LockName) {
+        let put = "INSERT INTO {t}_hold SELECT CONCAT('oarlock_', LEFT(SHA2(CONCAT(LOWER(DATABASE()), '.{t}', x'00', ?), 256), 32)),
+            'foreign', 'foreign', ?, 0, 60000000, 0, (UNIX_TIMESTAMP() + 60) * 1000000";
+        self.change(name, put, 1).await;
+    }
+
     async fn client(&self, timeout: Duration) -> Arc<dyn DistributedLock> {
         let options = ServerOptions::new(&self.proxied).unwrap().timeout(timeout);
         let options = options.table(&self.table).unwrap();
-        if self.shedlock {
-            let options = options.shedlock(&format!("{}_shedlock", self.table)).unwrap();
-            return MySqlLock::with_shedlock(options).await.unwrap();
+        match self.which {
+            MySqlHarness::Rows => Arc::new(MySqlLock::with(options).await.unwrap()),
+            MySqlHarness::Sessions => Arc::new(MySqlSessionLock::with(options).await.unwrap()),
+            MySqlHarness::Shedlock => {
+                let options = options.shedlock(&format!("{}_shedlock", self.table)).unwrap();
+                MySqlLock::with_shedlock(options).await.unwrap()
+            }
         }
-        Arc::new(MySqlLock::with(options).await.unwrap())
     }
 }
 
@@ -138,7 +165,11 @@ impl Store for MySqlStore {
 
     fn url(&self) -> Option<String> {
         let url = format!("{}?timeout={}s&table={}", self.proxied, PATIENCE.as_secs(), self.table);
-        Some(if self.shedlock { format!("{url}&shedlock={}_shedlock", self.table) } else { url })
+        Some(match self.which {
+            MySqlHarness::Rows => url,
+            MySqlHarness::Sessions => format!("{url}&mode=session"),
+            MySqlHarness::Shedlock => format!("{url}&shedlock={}_shedlock", self.table),
+        })
     }
 
     fn url_of_nothing(&self) -> Option<String> {
@@ -147,7 +178,8 @@ impl Store for MySqlStore {
     }
 
     async fn raw_holder(&self, name: &LockName) -> Option<String> {
-        let query = sqlx::query_scalar(self.statement("SELECT owner FROM {t}_lock WHERE name = ?"));
+        let holds = if self.which == MySqlHarness::Sessions { "hold" } else { "lock" };
+        let query = sqlx::query_scalar(self.statement(&format!("SELECT owner FROM {{t}}_{holds} WHERE name = ?")));
         let owner: Option<Option<Vec<u8>>> =
             query.bind(format!("oarlock/{name}")).fetch_optional(&mut self.raw().await).await.unwrap();
         owner.flatten().map(|owner| String::from_utf8(owner).unwrap())
@@ -158,7 +190,7 @@ impl Store for MySqlStore {
     }
 
     fn waits_over(&self) -> usize {
-        3
+        if self.which == MySqlHarness::Sessions { 2 } else { 3 }
     }
 
     async fn inject(&self, fault: Fault) -> Result<(), NotOffered> {
@@ -168,8 +200,21 @@ impl Store for MySqlStore {
                 Some(server) => tokio::task::block_in_place(|| server.restart()),
                 None => return Err(NotOffered),
             },
+            Fault::DeleteHold(name) if self.which == MySqlHarness::Sessions => self.end_hold(&name).await,
+            Fault::RaiseToken(_, above) if self.which == MySqlHarness::Sessions => {
+                let table = "REPLACE INTO {t}_hold VALUES ('', '', '', ?, 0, 0, 0, 0)";
+                sqlx::query(self.statement(table)).bind(above).execute(&mut self.raw().await).await.unwrap();
+                let limit = "UPDATE {t}_meta SET value = ? + 1 WHERE name = 'ceiling'";
+                sqlx::query(self.statement(limit)).bind(above).execute(&mut self.raw().await).await.unwrap();
+            }
+            Fault::PutForeign(name) if self.which == MySqlHarness::Sessions => self.put_foreign(&name).await,
+            Fault::ReplaceStore if self.which == MySqlHarness::Sessions => {
+                for table in ["hold", "wait", "shown", "epoch"] {
+                    self.run(&format!("DELETE FROM {{t}}_{table}")).await;
+                }
+            }
             Fault::DeleteHold(name) => {
-                if self.shedlock {
+                if self.which == MySqlHarness::Shedlock {
                     let delete = sqlx::query(self.statement("DELETE FROM {t}_shedlock WHERE name = ?"));
                     delete.bind(name.as_str()).execute(&mut self.raw().await).await.unwrap();
                 }
@@ -184,7 +229,7 @@ impl Store for MySqlStore {
                 self.change(&name, "INSERT INTO {t}_lock VALUES (?, NULL, ?, -1, -1, -1, 0, 0)", i64::MAX).await;
             }
             Fault::ReplaceStore => {
-                let theirs: &[&str] = if self.shedlock { &["shedlock"] } else { &[] };
+                let theirs: &[&str] = if self.which == MySqlHarness::Shedlock { &["shedlock"] } else { &[] };
                 for table in ["lock", "waiter", "client", "gone"].iter().chain(theirs) {
                     self.run(&format!("DELETE FROM {{t}}_{table}")).await;
                 }

@@ -236,8 +236,13 @@ async fn many_show_values_while_they_are_evicted() {
                         if round % 2 == 0 { lock.unlock(&held).await.map(Some) } else { Ok(None) }
                     });
                     shown.unwrap();
-                    unlocked.unwrap();
-                    lock.unlock(&held).await.unwrap();
+                    // Whose session was ended with its hold may not learn from the first release what ended it.
+                    if let Err(error) = unlocked {
+                        assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+                    }
+                    if lock.unlock(&held).await.is_err() {
+                        lock.unlock(&held).await.unwrap();
+                    }
                 }
             })
         };

@@ -17,6 +17,7 @@ mod pools;
 mod says;
 mod sent_twice;
 mod sessions;
+mod sessions_mysql;
 mod setups_mysql;
 mod setups_postgres;
 mod shedlock;

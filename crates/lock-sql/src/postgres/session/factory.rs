@@ -7,7 +7,6 @@ use sqlx::postgres::PgConnectOptions;
 
 use super::super::factory::Found;
 use super::super::statements::{VERSION, the_row};
-use super::sessions::Claims;
 use super::statements::{OLDEST, Statements};
 use super::{PostgresSessionLock, arguments};
 use crate::server::{Again, Mode, Read, Server, ServerOptions, fit, fit_mode};
@@ -16,9 +15,9 @@ use crate::server::{Again, Mode, Read, Server, ServerOptions, fit, fit_mode};
 const ENDS_OLD_TRANSACTIONS: i64 = 170_000;
 
 impl ServerOptions {
-    /// What a session is told first: nothing but the client ends its waits, which may be long; the server looks each second
-    /// whether the client of one that waits is still there, and soon notices a host that is gone without a word; notes are
-    /// found by their keys, and none waits for the disk.
+    /// What a session is told first: nothing but the client ends its waits, which may be long; the server looks each
+    /// second whether the client of one that waits is still there, and soon notices a host that is gone without a word;
+    /// notes are found by their keys, and none waits for the disk.
     fn for_sessions(&self, schema: &str, server: i64) -> PgConnectOptions {
         let connect = self.for_postgres().options([
             ("statement_timeout", "0"),
@@ -45,9 +44,9 @@ impl PostgresSessionLock {
     /// within a tokio runtime that has I/O and time enabled.
     ///
     /// # Errors
-    /// As for [`PostgresLock::with`](crate::PostgresLock::with); [`ErrorKind::Invalid`] also for a pooler, and for ShedLock's table;
-    /// [`ErrorKind::Refused`] for tables whose locks are rows; [`ErrorKind::Unsupported`] for a server that is older than
-    /// PostgreSQL 14, and for one behind a pooler that lends connections.
+    /// As for [`PostgresLock::with`](crate::PostgresLock::with); [`ErrorKind::Invalid`] also for a pooler, and for
+    /// ShedLock's table; [`ErrorKind::Refused`] for tables whose locks are rows; [`ErrorKind::Unsupported`] for a
+    /// server that is older than PostgreSQL 14, and for one behind a pooler that lends connections.
     ///
     /// # Cancel safety
     /// Nothing is held yet. The tables may have been made.
@@ -58,10 +57,7 @@ impl PostgresSessionLock {
                 "mode=session needs sessions of its own: leave `pooler` off and go past the pooler, or use mode=row";
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        if let Some(table) = &options.shedlock {
-            let message = format!("ShedLock's table {table} can be joined by locks that are rows: use mode=row");
-            return Err(Error::new(ErrorKind::Invalid, message));
-        }
+        options.check_rows_of_shedlock()?;
         let statements = Statements::new(&options.reached.table);
         let found = Found::by(&options).await?;
         let schema = options.reached.table.schema().map_or(found.schema, str::to_owned);
@@ -80,7 +76,7 @@ impl PostgresSessionLock {
             statements: Arc::new(statements),
             prefix,
             sessions: Arc::default(),
-            claims: Arc::new(Claims::default()),
+            claims: Arc::default(),
             sweeper: Arc::default(),
             schema,
         };
@@ -95,7 +91,7 @@ impl PostgresSessionLock {
         fit(the_row(&probed)?.read("version")?, VERSION, shown, table)?;
         lock.server.run(&lock.statements.probe, arguments!(), Again::Yes).await?;
         lock.raise(None).await?;
-        lock.sweep_if_due();
+        lock.sweep();
         warn_of(&lock.findings().await.unwrap_or_default(), &lock.server.shown);
         Ok(lock)
     }

@@ -6,23 +6,28 @@ use lock_core::{Claim, Kept, LockValue, Proclaimed, Result};
 
 use super::super::statements::the_row;
 use super::connection::Identity;
-use super::release::Parted;
+use super::statements::literal;
 use super::{PostgresSessionLock, arguments};
 use crate::keys::micros;
 use crate::server::{Again, Read};
+use crate::session::{BySessions, Parted, part};
 
 impl PostgresSessionLock {
     pub(super) async fn keep_on(&self, claim: &Claim, rest: Duration) -> Result<Kept> {
         let rest_us = micros(rest);
         let Some(place) = self.claims.get(&claim.owner) else { return self.keep_alone(claim, rest_us, None).await };
-        let asked = match self.part(claim, &place, &self.statements.keep, &format!("{rest_us}, NULL)")).await? {
+        let keep = |key| {
+            let keep = &self.statements.keep;
+            (keep, format!("{keep}{key}, {}, {rest_us}, NULL)", literal(claim.owner.as_str())))
+        };
+        let unheard = match part(self, claim, &place, keep).await? {
             Parted::Answered(true) => return Ok(Kept::Kept),
             Parted::Answered(false) => return Ok(Kept::NotHeld),
-            Parted::Silent { asked } => asked,
+            Parted::Silent(unheard) => unheard,
         };
         let kept = self.keep_alone(claim, rest_us, Some(place.identity)).await;
         // The request that was not answered may have been done.
-        kept.map_err(|error| if asked { error.after_something_was_done() } else { error })
+        kept.map_err(|error| if unheard.is_some() { error.after_something_was_done() } else { error })
     }
 
     /// The same over another connection, which ends the session.

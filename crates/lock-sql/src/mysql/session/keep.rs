@@ -1,0 +1,61 @@
+//! How a hold goes on without its owner and its session, and how its owner shows something else with it.
+
+use std::time::Duration;
+
+use lock_core::{Claim, Error, Kept, LockValue, Proclaimed, Result};
+
+use super::connection::Identity;
+use super::{MySqlSessionLock, arguments, changed, hex, script};
+use crate::keys::micros;
+use crate::server::{Again, Read};
+use crate::session::{BySessions, Parted, part};
+
+impl MySqlSessionLock {
+    pub(super) async fn keep_on(&self, claim: &Claim, rest: Duration) -> Result<Kept> {
+        let rest = micros(rest).to_string();
+        let Some(place) = self.claims.get(&claim.owner) else { return self.keep_without(claim, &rest, None).await };
+        let (owner, keep) = (hex(claim.owner.as_str()), &self.statements.keep);
+        let keeping =
+            |key: super::Key| (keep, script(keep, [("{key}", &key.text()), ("{owner}", &owner), ("{rest}", &rest)]));
+        let unheard = match part(self, claim, &place, keeping).await? {
+            Parted::Answered(true) => return Ok(Kept::Kept),
+            Parted::Answered(false) => return Ok(Kept::NotHeld),
+            Parted::Silent(unheard) => unheard,
+        };
+        let kept = self.keep_without(claim, &rest, Some(place.identity)).await;
+        // The request that was not answered may have been done.
+        kept.map_err(|error| if unheard.is_some() { error.after_something_was_done() } else { error })
+    }
+
+    /// The same over another connection, which then ends the session: whoever has the server's lock after that one
+    /// finds the hold that goes on.
+    async fn keep_without(&self, claim: &Claim, rest: &String, session: Option<Identity>) -> Result<Kept> {
+        let key = self.key(&claim.name);
+        let session = match session {
+            Some(session) => Some(session),
+            None => self.noted(claim, key).await?,
+        };
+        let values = [("{key}", &key.text()), ("{owner}", &hex(claim.owner.as_str())), ("{rest}", rest)];
+        let answer = self.run(&self.statements.keep_alone, values, Again::Yes).await?;
+        let is_kept = answer.rows.first().map_or(Ok(0), |row| row.read::<i64, _>(0))? > 0;
+        if let Some(session) = session {
+            let ended = self.end_session(session).await.map_err(Error::after_something_was_done)?;
+            if !ended {
+                return Err(self.not_ended().after_something_was_done());
+            }
+        }
+        self.claims.settle(&claim.owner);
+        Ok(if is_kept { Kept::Kept } else { Kept::NotHeld })
+    }
+
+    pub(super) async fn show(&self, claim: &Claim, value: &LockValue) -> Result<Proclaimed> {
+        let key = self.key(&claim.name).text();
+        // What was given up and lands late does not replace what was said after it.
+        let said = i64::try_from(self.server.clock.now().since_origin().as_micros()).unwrap_or(i64::MAX);
+        let (value, owner) = (value.as_str(), claim.owner.as_str());
+        let arguments = arguments!(value, said, key.as_str(), owner, said, value, said);
+        let answer = self.server.run(&self.statements.proclaim, arguments, Again::Yes).await?;
+        // Rows that were found count as well.
+        Ok(if changed(&answer, 0) > 0 { Proclaimed::Shown } else { Proclaimed::NotHeld })
+    }
+}
