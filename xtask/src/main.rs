@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod cross;
+mod deny;
 mod dist;
 mod setup;
 mod test;
@@ -13,6 +14,7 @@ const USAGE: &str = "Usage: cargo xtask COMMAND
   setup           installs what building and testing everything needs and the machine lacks
   test [WORD…]    does that, and passes all tests, or those programs with a WORD in their names
   cross           checks that the libraries build for macOS and Windows, and the program for macOS
+  deny [WHICH…]   checks licences and sources of the dependencies; `deny advisories` asks GitHub for known faults
   dist            packs the program, its manual pages and completions into target/dist
   torture BACKEND, slots BACKEND, fail-overs BACKEND, permits BACKEND, observers BACKEND, compare, bench,
   guarantees, fuzz, api
@@ -29,9 +31,10 @@ fn main() -> ExitCode {
     let done = match arguments[..] {
         ["setup"] => setup::set_up(),
         ["cross"] => cross::check(),
+        ["deny", ref which @ ..] if !which.iter().any(|word| word.starts_with('-')) => deny::check(which),
         ["dist"] => dist::pack(),
         ["test", ref words @ ..] if !words.iter().any(|word| word.starts_with('-')) => test::run(words),
-        [] | ["setup" | "cross" | "dist" | "test" | "help" | "-h" | "--help", ..] => {
+        [] | ["setup" | "cross" | "deny" | "dist" | "test" | "help" | "-h" | "--help", ..] => {
             println!("{USAGE}");
             return if matches!(arguments[..], ["help" | "-h" | "--help", ..] | [_, "-h" | "--help"]) {
                 ExitCode::SUCCESS

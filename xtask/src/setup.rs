@@ -3,7 +3,7 @@
 use std::process::Command;
 
 /// Programs (and files) that building and testing everything needs, and the Debian packages that have them.
-const NEEDED: [(&str, &str); 25] = [
+const NEEDED: [(&str, &str); 26] = [
     ("sh", "dash"),
     ("cc", "gcc"),
     ("setsid", "util-linux"),
@@ -29,6 +29,7 @@ const NEEDED: [(&str, &str); 25] = [
     ("/usr/include/google/protobuf/descriptor.proto", "libprotobuf-dev"),
     ("memcached", "memcached"),
     ("strace", "strace"),
+    ("codespell", "codespell"),
 ];
 
 /// Installs what building and testing everything needs, where that is possible.

@@ -81,7 +81,7 @@ fn urls(server: SocketAddr) -> Vec<String> {
         let database = if matches!(scheme, "redis+cluster" | "etcd") { "" } else { "/0" };
         let url = format!("{scheme}://user:{PASSWORD}@{server}{database}?timeout=300ms");
         urls.extend([
-            format!("{url}&pasword={PASSWORD}"),
+            format!("{url}&passwort={PASSWORD}"),
             format!("{scheme}://{server}?timeout=300ms&user=user&password={PASSWORD}"),
             // Somebody forgot to encode it.
             format!("{scheme}://user:{PASSWORD}/{PASSWORD}?{PASSWORD}@{server}"),

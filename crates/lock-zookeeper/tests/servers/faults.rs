@@ -364,7 +364,7 @@ async fn settings_are_read_and_leases_checked() {
         ("auth=sasl", "sasl needs user and password"),
         ("user=u", "of user and password, one needs the other"),
         ("password=p", "of user and password, one needs the other"),
-        ("timeot=1s", "timeout"),
+        ("timeoud=1s", "timeout"),
         ("cert=/x", "of cert and key, one needs the other"),
         ("key=/x", "of cert and key, one needs the other"),
         ("cert=/x&key=/y", "/x cannot be read"),
