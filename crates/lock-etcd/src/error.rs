@@ -56,14 +56,14 @@ pub(crate) fn judge(server: &str, error: EtcdError) -> Verdict {
     let EtcdError::GRpcStatus(status) = &error else {
         return Verdict::Unknown(broken(server).with_source(error));
     };
-    if status.source().is_some() {
+    if let Some(cause) = root(status) {
         if is_about_frames(status) {
             let wrong = format!("{server} answers, but not as etcd does; is it the right port?");
-            return Verdict::Unknown(Error::new(ErrorKind::Unknown, wrong).with_source(error));
+            return Verdict::Unknown(Error::new(ErrorKind::Unknown, wrong).with_source(cause));
         }
         return match is_about_connecting(status) {
-            true => Verdict::NotDone(unreachable(server).with_source(error)),
-            false => Verdict::Unknown(broken(server).with_source(error)),
+            true => Verdict::NotDone(unreachable(server).with_source(cause)),
+            false => Verdict::Unknown(broken(server).with_source(cause)),
         };
     }
     of_answer(status.code(), status.message().to_owned(), error)
@@ -116,6 +116,15 @@ fn of_answer(code: Code, said: String, error: EtcdError) -> Verdict {
         _ => (Unknown, "the server refused, perhaps in the middle"),
     };
     Verdict::Answered(Failure::Other(answered(kind, wrong).with_source(error)))
+}
+
+/// The cause of all causes. The errors above it say the same in the form of `Debug`.
+fn root(status: &Status) -> Option<String> {
+    let mut cause = status.source()?;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    Some(cause.to_string())
 }
 
 /// Did it fail before anything could be sent?
@@ -208,6 +217,14 @@ mod tests {
         let error = in_doubt(unreachable("h:1"));
         assert!(error.to_string().starts_with("outcome unknown: the server h:1"), "{error}");
         assert!(not_done(error).to_string().starts_with("store unavailable: the server h:1"));
+    }
+
+    #[tokio::test]
+    async fn a_closed_port_is_told_in_words() {
+        let error = EtcdOptions::new("etcd://127.0.0.1:1").unwrap().connect().await.unwrap_err();
+        let printed = format!("{error:?}");
+        assert!(printed.contains("that it runs: Connection refused"), "{printed}");
+        assert!(!printed.contains("ConnectError"), "{printed}");
     }
 
     #[tokio::test]

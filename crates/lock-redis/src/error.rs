@@ -116,6 +116,10 @@ pub(crate) fn of_connecting(server: &Address, error: RedisError) -> Error {
         let wrong = format!("the server {server}: wrong user or password, or none given; check the URL");
         return Error::new(ErrorKind::Refused, wrong).with_source(error);
     }
+    if error.to_string().contains("DB index is out of range") {
+        let wrong = format!("the server {server} has fewer databases; take a lower number in the URL, such as /0");
+        return Error::new(ErrorKind::Refused, wrong).with_source(error);
+    }
     if code(&error).is_some() {
         return of_request(error);
     }

@@ -60,7 +60,10 @@ pub(crate) async fn connect_in_the_end(settings: &Settings, config: Config) -> R
 fn usable(settings: &Settings, locks: Locks) -> Result<Locks, Failure> {
     if locks.capabilities().scope == Scope::Process {
         // Each run of this program is a process of its own: nothing would be locked.
-        let message = format!("{} locks within one process only; name another store", locks.capabilities().backend);
+        let message = format!(
+            "{} excludes only tasks of its own process; name another store, such as sqlite:",
+            locks.capabilities().backend
+        );
         return Err(Failure::new(CONFIG, message));
     }
     if settings.verbose > 0 {

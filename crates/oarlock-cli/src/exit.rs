@@ -29,12 +29,12 @@ pub(crate) const SIGNAL: u8 = 128;
 
 /// The same for the reader of `--help` and of the manual page.
 pub(crate) const HELP: &str = "Exit codes:
-  0    done (of `run` and `elect`: the command's own code, 128+N if signal N ended it; of `run --once` also skipped, see --skipped)
-  1    not free in time (`run`, see -E), not held (`inspect --exit-code`, `leader --exit-code`), not held or left alone (`evict`), not all arrived in time (`latch`), findings (`doctor`), two holders at once (`compare`)
+  0    done, or skipped (`run --once`, see --skipped). `run` and `elect` end with the command's own code, or with 128+N if signal N ended it
+  1    `run`: not free in time, see -E. `inspect` and `leader` with --exit-code: free. `evict`: not held, or the answer was no. `latch`: not all arrived in time. `doctor`: findings. `compare`: too many holders at once
   64   wrong usage
   69   the store cannot be reached, refused, or did not answer
   71   the operating system refused something
-  75   the lock was lost before the command ended (`run --once`: or --at-most was over), or a later holder was seen (`fence check`)
+  75   the lock was lost before the command ended, or --at-most was over. `fence check`: a later holder was seen
   78   wrong configuration, or a lease that the store does not give
   126  the command cannot be executed
   127  the command was not found

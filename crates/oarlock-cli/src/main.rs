@@ -1,4 +1,4 @@
-//! `oarlock`: run a command under a distributed lock, look at locks, break one.
+//! `oarlock`: run commands under distributed locks, show locks, and end holds.
 
 #![forbid(unsafe_code)]
 

@@ -215,7 +215,7 @@ impl Params {
         let key = if is_name { key } else { "…" };
         let own = if known.is_empty() { "none of its own".to_owned() } else { known.join(", ") };
         let message = if SETTINGS.contains(&key) {
-            format!("{key:?} stands above [backend]; under it {backend} knows {own}")
+            format!("{key:?} belongs above [backend]; under [backend], {backend} knows {own}")
         } else {
             let all = SETTINGS.into_iter().chain(known.iter().copied());
             let hint = meant(key, all).map(|meant| format!("; did you mean {meant}?")).unwrap_or(";".to_owned());

@@ -9,48 +9,49 @@ use crate::exit;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FenceCommand {
-    /// Refuse a holder that comes too late, by a file with the highest fencing token that was seen
+    /// Reject a holder that has lost its lock, by a file that keeps the highest fencing token
     #[command(after_help = exit::HELP, long_about = CHECK)]
     Check(CheckArgs),
 }
 
 pub(super) const CHECK: &str = "\
-Refuse a holder that comes too late, by a file with the highest fencing token that was seen.
+Reject a holder that has lost its lock, by a file that keeps the highest fencing token.
 
-A command that `oarlock run` runs may be paused, lose its lock, and go on without knowing. `oarlock fence check \
---file STATE` compares its token, $OARLOCK_TOKEN, with the highest that was seen of this lock, which STATE keeps. A \
-lower token is refused: it names both on stderr and ends with 75. Any other is written to STATE before it ends with \
-0. STATE is made if it is not there. `oarlock run --shared` sets $OARLOCK_SHARED: a reader is refused after a later \
-writer and raises nothing. With `--of`, each permit has a mark of its own.
+A command of `oarlock run` may be paused, lose its lock, and go on without knowing. `oarlock fence check --file \
+STATE` compares its token, $OARLOCK_TOKEN, with the highest token of this lock that was seen, which STATE keeps. \
+It rejects a lower token: it names both tokens on stderr and ends with 75. Otherwise it writes the token to \
+STATE and ends with 0. It makes STATE if the file is missing. `oarlock run --shared` sets $OARLOCK_SHARED: a \
+reader is rejected after a later writer, and raises nothing. With `--of`, each permit has a mark of its own.
 
-Between a check and the write that follows it, the script may be paused and another holder write. So let the check \
-run what writes: `oarlock fence check --file STATE -- COMMAND` runs COMMAND only if the token is not refused, and \
-keeps all other checks by this file waiting until COMMAND has ended. They wait by flock on STATE.lock, which COMMAND \
-inherits: what it leaves running in the background keeps them waiting too. Readers have their turns at the same \
-time, and so have different permits.
+The script may be paused between a check and the write that follows it, and another holder may write meanwhile. \
+So let the check run what writes: `oarlock fence check --file STATE -- COMMAND` runs COMMAND only if it accepts \
+the token. All other checks with this file wait until COMMAND has ended. They wait by flock on STATE.lock, which \
+COMMAND inherits, so processes that COMMAND leaves running in the background keep them waiting too. Readers do \
+not wait for each other, and neither do different permits.
 
-Only those who check are held back. The file must be where all hosts that write see it, on a file system whose flock \
-holds between them. Each name has a line in STATE; with `oarlock run --once`, each slot is a name.";
+A program that does not check is not held back. The file must be on a file system that all writing hosts share, \
+and whose flock works between them. Each name has a line in STATE; with `oarlock run --once`, each slot is a \
+name.";
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
     /// The file that keeps the highest tokens
     #[arg(long, value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// What the mark in the file is called, instead of the lock's name in $OARLOCK_NAME; of several locks, the one to
-    /// check
+    /// The name of the mark in the file, instead of the lock's name in $OARLOCK_NAME. Of several locks, it chooses the
+    /// one to check
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// The token, instead of $OARLOCK_TOKEN; the other variables are not looked at then, but for the name
+    /// The token, instead of $OARLOCK_TOKEN. Of the other variables, only $OARLOCK_NAME is used then
     #[arg(long)]
     pub(crate) token: Option<String>,
-    /// The token is a reader's, as where $OARLOCK_SHARED is set
+    /// The token is a reader's, as if $OARLOCK_SHARED were set
     #[arg(long, short)]
     pub(crate) shared: bool,
     /// The token is that of this permit, instead of those in $OARLOCK_SLOTS. May be given more than once
     #[arg(long, value_name = "N", conflicts_with = "shared")]
     pub(crate) slot: Vec<u32>,
-    /// What to run after the check, while others are kept waiting
+    /// The command to run after the check, while other checks wait
     #[arg(last = true)]
     pub(crate) command: Vec<OsString>,
 }

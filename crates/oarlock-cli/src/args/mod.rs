@@ -20,7 +20,7 @@ const CONFIG_HELP: &str = "Where the locks are:
   A setting such as `lease` comes from the URL's parameters, then $OARLOCK_LEASE, then the config file.
   The config file is --config, then $OARLOCK_CONFIG, then oarlock/config.toml in $XDG_CONFIG_HOME (~/.config).";
 
-/// Run a command under a distributed lock, look at locks, break one.
+/// Run commands under distributed locks, show locks, and end holds.
 #[derive(Debug, Parser)]
 #[command(name = "oarlock", version, after_help = exit::HELP, after_long_help = format!("{CONFIG_HELP}\n\n{}", exit::HELP))]
 pub(crate) struct Cli {
@@ -33,13 +33,14 @@ pub(crate) struct Cli {
 /// What every command takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Settings {
-    /// The backend, such as sqlite:/var/lib/app/locks.db. Others see the command line: put a password into $OARLOCK_URL
+    /// The store, such as sqlite:/var/lib/app/locks.db. Other users see the command line, so put a password into
+    /// $OARLOCK_URL
     #[arg(long, global = true, value_name = "URL", help_heading = "Settings")]
     pub(crate) url: Option<String>,
     /// The config file
     #[arg(long, global = true, value_name = "FILE", env = "OARLOCK_CONFIG", help_heading = "Settings")]
     pub(crate) config: Option<PathBuf>,
-    /// Say on stderr which backend is used and what happens; twice for more
+    /// Say on stderr which store is used and what happens; twice for more
     #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Settings")]
     pub(crate) verbose: u8,
 }
@@ -52,18 +53,17 @@ pub(crate) enum Command {
     /// Run a command on one of several hosts, the leader, and show where it runs
     #[command(after_help = exit::HELP, long_about = run::ELECT)]
     Elect(ElectArgs),
-    /// Show who leads, and what it shows: the holder of a lock, and its value
+    /// Show who leads, and its value
     #[command(long_about = LEADER)]
     Leader(LeaderArgs),
     /// Show who holds a lock and who waits for it
     #[command(long_about = INSPECT)]
     Inspect(InspectArgs),
-    /// Show the locks that are held or waited for. If there are none, it says so on a terminal; elsewhere it prints the
-    /// table's head alone, or with --json an empty list
+    /// Show the locks that are held or waited for
     List(ListArgs),
-    /// End a hold by force, whoever's it is; the holder's command is ended
+    /// End a hold by force. If `oarlock run` holds the lock, its command is ended
     Evict(EvictArgs),
-    /// Change how many permits a semaphore has that is in use
+    /// Change the number of permits of a semaphore that is in use
     #[command(long_about = RESIZE)]
     Resize {
         /// The semaphore's name
@@ -75,7 +75,7 @@ pub(crate) enum Command {
     /// Wait until a number of parties have arrived, or be one of them
     #[command(after_help = exit::HELP, long_about = LATCH)]
     Latch(LatchArgs),
-    /// Look after fencing tokens
+    /// Raise fencing tokens
     #[command(subcommand)]
     Tokens(TokensCommand),
     /// Check fencing tokens, for scripts
@@ -83,13 +83,13 @@ pub(crate) enum Command {
     Fence(FenceCommand),
     /// Look for settings of the store that void a promise
     Doctor(DoctorArgs),
-    /// Print the script that makes the tables, for stores where this program has no right to make them
+    /// Print the script that makes the tables, for an administrator to run
     Schema {
         /// Instead of --url
         #[arg(value_name = "URL")]
         store: Option<String>,
     },
-    /// Watch the locks that are held or waited for; a table where that cannot be drawn
+    /// Watch the locks that are held or waited for
     #[command(long_about = TOP)]
     Top(TopArgs),
     /// Measure stores on what matters for locks
@@ -116,11 +116,12 @@ pub(crate) enum Part {
 pub(crate) const GUARD: &str = "__guard";
 pub(crate) const WORKER: &str = "__worker";
 
-const RESIZE: &str = "Change how many permits a semaphore has that is in use.
+const RESIZE: &str = "\
+Change the number of permits of a semaphore that is in use.
 
-More permits go at once to those who wait; fewer are not taken from those who hold more. From then on commands have to ask \
-for this number: change their --of too. It ends with 1 if the semaphore is not in use; then the first command that comes \
-says how many permits it has.";
+An increase serves waiters at once. A decrease takes no permit from its holder. From then on, commands must ask \
+for the new number: change their --of too. If the semaphore is not in use, oarlock ends with 1: the next command \
+that uses the name sets the number.";
 
 const LATCH: &str = "Wait until a number of parties have arrived, or be one of them.
 
@@ -154,11 +155,12 @@ pub(crate) struct LatchArgs {
     pub(crate) keep: Duration,
 }
 
-const INSPECT: &str = "Show who holds a lock and who waits for it.
+const INSPECT: &str = "\
+Show who holds a lock and who waits for it.
 
-A hold that goes on without its owner, as `oarlock run --once` leaves it, is `done by` somebody, and with --json `kept`. The \
-store does not keep how the command ended: one that failed counts as done too, unless it was run with --again-on-failure. \
-Then a kept hold is that of a success.";
+`oarlock run --once` leaves a hold that outlives its owner. It is shown as `done by` its owner, and with --json \
+as `kept`. The store does not record how the command ended. A command that failed counts as done too, unless it \
+was run with --again-on-failure.";
 
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
@@ -167,18 +169,20 @@ pub(crate) struct InspectArgs {
     /// Print one JSON document
     #[arg(long)]
     pub(crate) json: bool,
-    /// Exit with 0 if the lock is held, also by a hold that goes on without its owner, and with 1 if it is free
+    /// Exit with 0 if the lock is held, even by a hold that outlives its owner, and with 1 if it is free
     #[arg(long)]
     pub(crate) exit_code: bool,
 }
 
-const LEADER: &str = "Show who leads, and what it shows: the holder of a lock, and its value.
+const LEADER: &str = "\
+Show who leads and its value: the holder of a lock, and what it shows.
 
-With --watch it prints a line for each change until it is interrupted: `free`, `held by` somebody, `done by` somebody whose \
-hold goes on without it, and `blind` while the store does not answer. What came and went between two looks is left out.
+With --watch, it prints a line for each change until it is interrupted: `free`, `held by` an owner, `done by` an \
+owner whose hold outlives it, and `blind` while the store does not answer. It may miss changes between two \
+looks.
 
-With --json the `state` is `free`, `held`, `kept` (for `done by`) or `blind`. `held` and `holder` are those of `oarlock inspect \
---json`, where a kept hold is held, too; while the state is `blind` they are null.";
+With --json, the `state` is `free`, `held`, `kept` (for `done by`) or `blind`. `held` and `holder` are as in \
+`oarlock inspect --json`, where a kept hold counts as held. While the state is `blind`, both are null.";
 
 #[derive(Debug, Args)]
 pub(crate) struct LeaderArgs {
@@ -190,7 +194,7 @@ pub(crate) struct LeaderArgs {
     /// Print one JSON document; with --watch one on each line
     #[arg(long)]
     pub(crate) json: bool,
-    /// Exit with 0 if the lock is held, also by a hold that goes on without its owner, and with 1 if it is free
+    /// Exit with 0 if the lock is held, even by a hold that outlives its owner, and with 1 if it is free
     #[arg(long, conflicts_with = "watch")]
     pub(crate) exit_code: bool,
 }
@@ -209,7 +213,7 @@ pub(crate) struct ListArgs {
 pub(crate) struct EvictArgs {
     /// The lock's name
     pub(crate) name: String,
-    /// Of several holders only this one, as `oarlock inspect` shows it, or what it begins with; else all
+    /// Of several holders, end only this one. Give the owner as `oarlock inspect` shows it, or its beginning
     #[arg(long)]
     pub(crate) owner: Option<String>,
     /// Do not ask first
@@ -222,7 +226,7 @@ pub(crate) struct EvictArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokensCommand {
-    /// Have every later acquisition of a lock get a token above this one, for a resource that has seen it
+    /// Give every later acquisition of a lock a token above this one
     #[command(long_about = RAISE)]
     Raise {
         /// The lock's name
@@ -233,10 +237,12 @@ pub(crate) enum TokensCommand {
     },
 }
 
-const RAISE: &str = "Have every later acquisition of a lock get a token above this one.
+const RAISE: &str = "\
+Give every later acquisition of a lock a token above this one.
 
-For a resource that has seen tokens from where clocks do not reach, such as another store whose clock was far ahead, and refuses those of this store. \
-Nothing is lowered, and holders of now keep their locks. ZooKeeper and etcd, which count for many locks at once, raise the tokens of their whole prefix.";
+Use it for a resource that has seen higher tokens than this store grants, such as those of another store whose \
+clock was far ahead. Nothing is lowered, and present holders keep their locks. ZooKeeper and etcd count for many \
+locks at once, so they raise the tokens of their whole prefix.";
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
@@ -245,10 +251,12 @@ pub(crate) struct DoctorArgs {
     pub(crate) json: bool,
 }
 
-const TOP: &str = "Watch the locks that are held or waited for.
+const TOP: &str = "\
+Watch the locks that are held or waited for.
 
-Looks each second. The arrow keys or j and k choose a lock, whose waiters are shown below; e ends its hold, after asking; q leaves. Where \
-standard output is not a terminal, or one that cannot be drawn on (TERM=dumb), it prints the table once.";
+The table is renewed each second. The arrow keys, or j and k, choose a lock and show its waiters below. e ends \
+its hold, after asking; q quits. If standard output is no terminal, or one that cannot be drawn on (TERM=dumb), \
+the table is printed once.";
 
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
@@ -263,24 +271,26 @@ pub(crate) struct TopArgs {
     pub(crate) once: bool,
 }
 
-const COMPARE: &str = "Measure stores on what matters for locks, with processes of their own, in turns.
+const COMPARE: &str = "\
+Measure stores on what matters for locks, with separate processes, in turns.
 
-What is measured: lock and unlock with nobody else there; the hand-off between 2 and 8 processes and between 64 tasks; fairness; how soon a waiter \
-has the lock after a release, and after its holder was killed; what 100 idle waiters and 1,000 renewals cost; messages per acquisition.
+It measures lock and unlock without other clients; the hand-off between 2 and 8 processes and between 64 tasks; \
+fairness; how soon a waiter gets the lock after a release, and after its holder was killed; the cost of 100 idle \
+waiters and of 1,000 renewals; and the messages per acquisition.
 
-The locks are under a prefix drawn for this run. Interrupted, it reports what it has. It leaves no lock; what a store keeps of a lock that is free, \
-such as its last token, goes when the store drops that anyway. It puts load on the stores, for as long as it takes.";
+The locks have a random prefix. When interrupted, it reports what it has. It leaves no lock behind; the store \
+deletes its record of a free lock, such as the last token, as usual. It puts load on the stores while it runs.";
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
-    /// The stores, such as redis://host or cache=redis://host, by which name the report calls it. `-` reads them from
-    /// standard input, a line each: others see the command line, and with it a password
+    /// The stores, such as redis://host, or cache=redis://host, which the report calls cache. `-` reads them from
+    /// standard input, one a line: other users see the command line, and a password in it
     #[arg(value_name = "[NAME=]URL")]
     pub(crate) urls: Vec<String>,
-    /// About how long to measure each store; what is of fixed length, such as the end of a lease, comes on top
+    /// About how long to measure each store. Steps of a fixed length, such as the end of a lease, take longer
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) seconds: u64,
-    /// Write a page with plots and tables to this file too
+    /// Also write a page with plots and tables to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     /// Print one JSON document

@@ -9,13 +9,13 @@ use crate::exit::{Failure, USAGE};
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Beside others")]
 pub(crate) struct ModeArgs {
-    /// Share the lock: any number of commands with --shared run at the same time, and none without it meanwhile
+    /// Share the lock with other commands that have --shared. A command without it holds the lock alone
     #[arg(long, short)]
     pub(crate) shared: bool,
-    /// Let so many commands run at the same time, and no more, over all hosts: the lock is a semaphore
+    /// Let at most N commands run at the same time, over all hosts: the lock is a semaphore
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(Mode::MOST_PERMITS)))]
     pub(crate) of: Option<u32>,
-    /// Take so many of the permits of --of; one unless it is chosen
+    /// Take K of the permits of --of [default: 1]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..), requires = "of")]
     pub(crate) permits: Option<u32>,
 }

@@ -12,59 +12,68 @@ use super::duration;
 use super::mode::ModeArgs;
 use crate::exit::{self, Failure, USAGE};
 
-pub(super) const RUN: &str = "Run a command only while the lock is held.
+pub(super) const RUN: &str = "\
+Run a command only while the lock is held.
 
-The command finds the lock's name in $OARLOCK_NAME and the fencing token in $OARLOCK_TOKEN: a number that is higher at \
-each later acquisition. Pass it on to what the lock protects, and let that refuse a lower one.
+The command finds the lock's name in $OARLOCK_NAME and its fencing token in $OARLOCK_TOKEN. Each later \
+acquisition has a higher token. Pass it on to the protected resource, and let the resource reject a lower one.
 
-The command runs in a process group of its own. The signals INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to it. \
-If the lock is lost, the group gets SIGTERM and, after --grace, SIGKILL; the same happens if oarlock itself is killed. If \
-oarlock is stopped, or suspended from the terminal, for longer than the lease, the lock is lost. The grace may overlap with \
-the next holder: where that must not be, use --grace 0 or check the fencing token. What the command leaves running in \
-the background when it ends is not waited for.
+The command runs in a process group of its own. oarlock passes the signals INT, TERM, HUP, QUIT, USR1 and USR2 \
+on to it. If the lock is lost, the group gets SIGTERM and, after --grace, SIGKILL. The same happens if oarlock \
+itself is killed. The lock is lost if oarlock is stopped, or suspended from the terminal, for longer than the \
+lease. The grace may overlap with the next holder; to prevent that, use --grace 0 or check the fencing token. \
+oarlock does not wait for processes that the command leaves running in the background.
 
-With --also, the command runs only while all these locks are held. They are taken in the order of their names, so that \
-those who need the same ones never wait for each other in a circle; --wait is for all together. $OARLOCK_TOKENS has \
-the token of each as JSON. --shared and --of are about NAME alone; --also-shared names a lock to share with others who only read.
+With --also, the command runs only while all these locks are held. oarlock takes them in the order of their \
+names, so commands that need the same locks do not deadlock. --wait bounds the acquisition of all of them. \
+$OARLOCK_TOKENS has the token of each lock as JSON. \
+--shared and --of apply to NAME alone; --also-shared names a lock to share with other readers.
 
-With --shared, commands that only read run at the same time, and wait for those that do not: they, and everybody who \
-takes the lock without --shared, have it alone. $OARLOCK_SHARED tells a command that it shares. With --of N, so many commands run at the same time at most; each finds in \
-$OARLOCK_SLOT a number below N that no other has meanwhile, and with --permits K all of its K numbers in $OARLOCK_SLOTS, with \
-commas. Those who use one name all say the same N; `oarlock resize` changes it while the name is in use. In all modes the \
-line is in the order of arrival.
+With --shared, any number of commands hold the lock at the same time. A command without --shared waits for them, \
+and then holds the lock alone. $OARLOCK_SHARED tells the command that it shares the lock. With --of N, at most N \
+commands run at the same time. Each finds the number of its permit in $OARLOCK_SLOT: it is below N, and no other \
+command has it meanwhile. With --permits K, the command finds its K numbers in $OARLOCK_SLOTS, separated by \
+commas. All commands of one name must give the same N; `oarlock resize` changes it while the name is in use. All \
+waiters stand in one line, first come, first served.
 
-With --rate 100/min, no lock is taken. The command waits for its turn, so that over all hosts no more begin in any time than the \
-rate allows, and oarlock becomes the command. Nothing is saved up: after a pause, commands begin at the rate, not all at once. \
-Those who use one name all say the same rate. Where --wait is over before the turn comes, it ends at once.
+With --rate 100/min, no lock is taken. The command waits for its turn: over all hosts, no more commands begin in any \
+period than the rate allows. Then oarlock becomes the command. Nothing is saved up: after a pause, commands begin at \
+the rate, not all at once. All commands of one name must give the same rate. If --wait ends before the turn comes, \
+oarlock ends at once.
 
-With --once, one of several hosts runs the command, and the others skip it, also if their clocks differ and they come \
-when it has ended long ago: the lock stays taken for as long as the command counts as done. Nobody waits, and one that \
-skips says on stderr who runs it, or has run it. A command that fails (a code other than 0, or oarlock got INT or TERM) \
-counts as done, unless --again-on-failure says otherwise; who looks at the lock does not see how it ended. If the lock is \
-lost, or --at-most is over, the command is ended, and it is to be run again. Nobody does that by himself: the next one who \
-comes does.";
+With --once, one of several hosts runs the command, and the others skip it. They skip it even if their clocks \
+differ, or if they come after it has ended: the lock stays taken for as long as the command counts as done. A \
+host that skips the command does not wait; it says on stderr which host runs it or has run it. A command that \
+fails (its code is not 0, or oarlock got INT or TERM) counts as done, unless --again-on-failure is given; the \
+lock does not show how it ended. If the lock is lost, or --at-most is over, the command is ended and does not \
+count as done. The next oarlock that is started runs it.";
 
-pub(super) const ELECT: &str = "Run a command on one of several hosts, and show where it runs.
+pub(super) const ELECT: &str = "\
+Run a command on one of several hosts, and show where it runs.
 
-All who start this with the same name stand in line for its lock. The first one leads: it shows its --value to everybody \
-who asks `oarlock leader`, and runs the command, which finds $OARLOCK_NAME and $OARLOCK_TOKEN as with `oarlock run`. If \
-the lock is about to be lost, because the store is away or oarlock is stopped, the command is ended before another can be \
-elected: SIGTERM and, after --grace, SIGKILL. Then oarlock campaigns again. So it does after `oarlock evict`, of which it \
-is told too late for that. A --grace of more than a third of the lease is cut to that, and oarlock says so.
+All candidates that use the same name stand in line for its lock. The first one leads. It shows its --value to \
+all who ask with `oarlock leader`, and runs the command. The command finds $OARLOCK_NAME and $OARLOCK_TOKEN as \
+with `oarlock run`.
 
-A candidate that finds its store away says so on standard error, and tries on until the store is there. One that waits for \
-its turn says once who leads. A wrong configuration, and what the store refuses at first, such as a wrong password, end it.
+The lock may be about to be lost, because the store is away or oarlock is stopped. The command is then ended \
+before another candidate can be elected: by SIGTERM and, after --grace, by SIGKILL. Then oarlock campaigns \
+again. It also campaigns again after `oarlock evict`, but it learns of that too late to end the command first. A \
+--grace of more than a third of the lease is cut to a third, and oarlock says so.
 
-It ends with the command's code when the command ends by itself. On SIGTERM or SIGINT it ends the command (SIGTERM, and \
-SIGKILL after --grace), lets the next one lead, and ends. Other signals are passed on to the command. Ctrl-C at a terminal \
-goes to the command alone.";
+A candidate whose store is away says so on stderr and retries until the store is back. A waiting candidate says \
+once who leads. oarlock ends if the configuration is wrong, or if the store refuses its first request, for \
+example for a wrong password.
+
+If the command ends by itself, oarlock ends with the command's code. On SIGTERM or SIGINT, oarlock ends the \
+command (by SIGTERM and, after --grace, by SIGKILL), releases the lock, and ends. It passes other signals on to \
+the command. Ctrl-C at a terminal goes to the command alone.";
 
 /// A command that runs only while a lock is held.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Job {
     /// The lock's name
     pub(crate) name: String,
-    /// How long the lock outlives a holder that is not heard of any more
+    /// How long the store keeps the lock of a holder that has crashed
     #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) lease: Option<Duration>,
     /// The time between SIGTERM and SIGKILL when the command is ended
@@ -114,20 +123,20 @@ fn in_millis(time: Duration) -> Duration {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) job: Job,
-    /// Wait so long at most, such as 30s or 5m; connecting counts, and has at least a second. Without it as long as the
-    /// configuration says, or without end
+    /// Wait for at most this time, such as 30s or 5m. Connecting counts, and has at least a second. The default is the
+    /// configuration's `wait`, or no end
     #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, conflicts_with = "try_lock")]
     pub(crate) wait: Option<Duration>,
-    /// Do not wait at all. Connecting may take a second
+    /// Do not wait for the lock. Connecting may take a second
     #[arg(long = "try")]
     pub(crate) try_lock: bool,
-    /// The exit code if the lock is not free in time; 1 unless it is chosen. With --once it is --skipped
+    /// The exit code if the lock is not free in time [default: 1]. With --once, use --skipped
     #[arg(short = 'E', long, value_name = "CODE")]
     pub(crate) conflict_exit_code: Option<u8>,
-    /// Show this text with the lock, to everybody who looks
+    /// Show this text with the lock
     #[arg(long, value_name = "TEXT", value_parser = Value)]
     pub(crate) value: Option<LockValue>,
-    /// Hold this lock too, for as long as the command runs: all of them or none. May be given more than once
+    /// Hold this lock too while the command runs: all locks or none. May be given more than once
     #[arg(long, value_name = "NAME")]
     pub(crate) also: Vec<String>,
     /// The same, shared with others who only read. May be given more than once
@@ -163,23 +172,23 @@ fn rate(text: &str) -> Result<(u32, Duration), String> {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Once")]
 pub(crate) struct OnceArgs {
-    /// Run the command unless another runs it, or has done so; then skip it. Takes --slot, --at-least or both
+    /// Skip the command if another host runs it or has run it. Needs --slot, --at-least or both
     #[arg(long)]
     pub(crate) once: bool,
-    /// For what time it runs, in a form that all share, such as 2026-11-22: the time for which it was planned, not that
-    /// at which it happens to start. The lock is NAME@SLOT, and done for 24h unless --at-least says otherwise
+    /// The time for which the run was planned, in a form that all hosts share, such as 2026-11-22. It is not the time at
+    /// which the run happens to start. The lock is NAME@SLOT. It counts as done for 24h, or for --at-least
     #[arg(long, value_name = "SLOT", value_parser = NonEmptyStringValueParser::new(), requires = "once")]
     pub(crate) slot: Option<String>,
-    /// How long since its beginning nobody else runs it, such as 5m
+    /// The time from its start during which no other host runs it, such as 5m
     #[arg(long, value_name = "DURATION", value_parser = some_time, allow_hyphen_values = true, requires = "once")]
     pub(crate) at_least: Option<Duration>,
-    /// How long it may take: then it is ended, as if the lock were lost, and is to be run again
+    /// How long it may take. After that it is ended as if the lock were lost, and does not count as done
     #[arg(long, value_name = "DURATION", value_parser = some_time, allow_hyphen_values = true, requires = "once")]
     pub(crate) at_most: Option<Duration>,
-    /// A command that fails is to be run again, at once; else it counts as done
+    /// Let a failed command run again at once. Otherwise, it counts as done
     #[arg(long, requires = "once")]
     pub(crate) again_on_failure: bool,
-    /// The exit code if it is skipped
+    /// The exit code if the command is skipped
     #[arg(long, value_name = "CODE", default_value_t = 0, requires = "once")]
     pub(crate) skipped: u8,
 }
@@ -258,7 +267,7 @@ impl RunArgs {
 pub(crate) struct ElectArgs {
     #[command(flatten)]
     pub(crate) job: Job,
-    /// What is shown to everybody who looks, such as the address at which the leader is found
+    /// The text to show to all who ask, such as the address of the leader
     #[arg(long, value_name = "TEXT", value_parser = Value, required = true)]
     pub(crate) value: LockValue,
 }

@@ -9,6 +9,7 @@ mod fenced;
 mod latch;
 mod look;
 mod loss;
+mod mistakes;
 mod once;
 mod rate;
 mod run;
