@@ -209,7 +209,7 @@ mod tests {
             assert!(page.contains(&format!("### {title}\n")), "{page}");
         }
         for part in [
-            "8 of 9 are met",
+            &format!("{} of {} are met", STORES.len(), STORES.len() + 1),
             "- Missed: redis: what / bare, 0.500 where ≤ 0.25 is the bar.",
             "| rate / bare | 2.00 | 1.00–3.00 | ≥ 1.5 | met |",
             "| what / bare | 0.50 | 0.50–0.50 | ≤ 0.25 | **missed** |",
