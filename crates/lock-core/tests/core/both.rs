@@ -230,7 +230,7 @@ async fn wrong_urls_are_told() {
         ("both:?from=memory:a&to=memory:a", "same store"),
         ("both:?from=memory:a&to=both:", "cannot be both: itself"),
         ("both:?from=memory:a&to=nonsense", "to: the URL has no scheme"),
-        ("both:?from=memory:a&to=memory:b%3Flease=3s", "setting of both stores"),
+        ("both:?from=memory:a&to=memory:b%3Flease=3s", "setting of all stores"),
         ("both:?from=memory:a&to=memory:b&tokens=new", "write from or to"),
         ("both:?from=memory:a&to=memory:b&step=1", "no setting \"step\""),
         ("both:?from=memory:a&to=paper:b", "no backend has the scheme \"paper\""),
