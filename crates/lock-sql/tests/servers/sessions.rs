@@ -75,7 +75,8 @@ async fn a_release_whose_answer_is_lost_is_unknown() {
     proxy.forward();
     let error = soon("the release is over", releasing).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
-    assert_eq!(lock.unlock(&held).await.unwrap(), Unlocked::NotHeld);
+    // Other connections of the client were cut, too, and each may be found so by a call.
+    until("a release that is answered", async || matches!(lock.unlock(&held).await, Ok(Unlocked::NotHeld))).await;
     lock.try_lock(&claim("x", "next")).await.unwrap().expect("it is free");
 }
 
