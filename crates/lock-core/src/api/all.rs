@@ -97,13 +97,13 @@ impl All {
     /// another is waited for, the rest is given back, and it begins anew with what is left of the wait.
     ///
     /// # Errors
-    /// As [`Mutex::lock`]. Then none of them is held, or the release goes on in the background.
+    /// As [`Mutex::lock`](crate::Mutex::lock). Then none of them is held, or the release goes on in the background.
     ///
     /// # Cancel safety
     /// May be dropped at any point: what was granted is given back in the background.
     ///
     /// # If the reply is lost
-    /// As [`Mutex::lock`].
+    /// As [`Mutex::lock`](crate::Mutex::lock).
     pub async fn lock(&self) -> Result<AllGuard> {
         let locks = self.locks("lock")?;
         let deadline = self.options.wait.map(|wait| self.core.clock.now() + wait);
@@ -121,13 +121,13 @@ impl All {
     /// fair. The others are given back by then.
     ///
     /// # Errors
-    /// As [`Mutex::try_lock`]. Then none of them is held, or the release goes on in the background.
+    /// As [`Mutex::try_lock`](crate::Mutex::try_lock). Then none of them is held, or the release goes on in the background.
     ///
     /// # Cancel safety
     /// May be dropped at any point: what was granted is given back in the background.
     ///
     /// # If the reply is lost
-    /// As [`Mutex::try_lock`].
+    /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
     pub async fn try_lock(&self) -> Result<Option<AllGuard>> {
         let locks = self.locks("try_lock")?;
         let deadline = self.options.wait.map(|wait| self.core.clock.now() + wait);
@@ -152,13 +152,13 @@ impl All {
     /// token for each.
     ///
     /// # Errors
-    /// As [`Mutex::run`].
+    /// As [`Mutex::run`](crate::Mutex::run).
     ///
     /// # Cancel safety
     /// Dropping it drops the section and releases the locks in the background.
     ///
     /// # If the reply is lost
-    /// As [`Mutex::run`].
+    /// As [`Mutex::run`](crate::Mutex::run).
     pub async fn run<T>(&self, section: impl AsyncFnOnce(Leases) -> T) -> Result<T> {
         let guard = self.lock().await?;
         let output = guard.run(section(guard.leases())).await?;

@@ -72,6 +72,11 @@ impl MySqlLock {
     ///
     /// # Cancel safety
     /// Nothing is held yet. The tables may have been made.
+    ///
+    /// [`ErrorKind::Invalid`]: lock_core::ErrorKind::Invalid
+    /// [`ErrorKind::Refused`]: lock_core::ErrorKind::Refused
+    /// [`ErrorKind::Unavailable`]: lock_core::ErrorKind::Unavailable
+    /// [`ErrorKind::Unsupported`]: lock_core::ErrorKind::Unsupported
     pub async fn with(options: ServerOptions) -> Result<Self> {
         options.check_without_shedlock()?;
         Self::of(&options).await
