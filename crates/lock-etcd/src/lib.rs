@@ -258,3 +258,8 @@ impl DistributedLock for EtcdLock {
         Ok(())
     }
 }
+
+/// The example of `lock_fence::etcd`, whose crate does not need this one.
+#[cfg(doctest)]
+#[doc = include_str!("../../lock-fence/src/etcd_example.md")]
+struct FenceExample;

@@ -20,17 +20,8 @@ use crate::standing::evidence;
 
 /// What holds exactly as long as this lease's key stands in etcd, for a transaction of your own.
 ///
-/// ```no_run
-/// # use etcd_client::{Client, Txn, TxnOp};
-/// # async fn example(client: &mut Client, lease: &lock_core::Lease) -> Result<(), Box<dyn std::error::Error>> {
-/// # use lock_fence as fence;
-/// let write = Txn::new().when(fence::etcd::holds(lease)?).and_then([TxnOp::put("orders/42", "paid", None)]);
-/// if !client.txn(write).await?.succeeded() {
-///     return Err("the lock was lost, and nothing was written".into());
-/// }
-/// # Ok(())
-/// # }
-/// ```
+// It runs with the tests of lock-etcd: a build of that needs `protoc`, which the tests of this crate do not.
+#[cfg_attr(not(doctest), doc = include_str!("etcd_example.md"))]
 ///
 /// # Errors
 /// [`ErrorKind::Lost`](lock_core::ErrorKind::Lost) if the lease is over by the clock, and

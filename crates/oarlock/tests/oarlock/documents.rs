@@ -31,7 +31,7 @@ fn the_readme_is_short() {
 #[test]
 fn no_line_is_wide() {
     let mut wide = Vec::new();
-    for page in pages() {
+    for page in pages().into_iter().chain([root().join("docs/guarantees.in.md")]) {
         let text = read(&page);
         let lines = text.lines().enumerate().filter(|(_, line)| line.chars().count() > WIDTH);
         wide.extend(lines.map(|(number, _)| format!("{}:{}", page.display(), number + 1)));
