@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use lock_core::{Holder, LockName, OwnerId, Reserved, Result, StoreToken};
+use lock_core::{Holder, LockName, Mode, OwnerId, Reserved, Result, Slots, StoreToken};
+
+use crate::modes::as_only_reader;
 
 /// The target of the event that each statement of a request is, when it is sent.
 pub(crate) const SENT: &str = "lock_sql::sent";
@@ -68,7 +70,10 @@ pub(crate) fn reserved(fits: bool, wait_us: i64) -> Reserved {
 
 /// A holder as its row has it, with the microseconds since its grant and until the end of its lease.
 pub(crate) fn holder(owner: &str, held_us: i64, left_us: i64, token: i64) -> Result<Holder> {
-    Ok(Holder::new(OwnerId::from_store(owner), StoreToken::new(token as u64)?, duration(held_us), duration(left_us)))
+    let (owner, reads) = as_only_reader(owner).map_or((owner, false), |reader| (reader, true));
+    let owner = OwnerId::from_store(owner);
+    let holder = Holder::new(owner, StoreToken::new(token as u64)?, duration(held_us), duration(left_us));
+    Ok(if reads { holder.with_mode(Mode::Shared, Slots::default()) } else { holder })
 }
 
 /// The owner as it stands in the store: whose hold is kept is no owner any more.

@@ -40,7 +40,6 @@ pub(crate) fn only_reader(owner: &OwnerId) -> String {
 }
 
 /// Who has the lock under such a name.
-#[cfg(feature = "mysql")]
 pub(crate) fn as_only_reader(owner: &str) -> Option<&str> {
     owner.strip_prefix(READERS).filter(|reader| !reader.is_empty())
 }

@@ -10,7 +10,7 @@ use sqlx::mysql::MySqlRow;
 
 use super::{MySql, MySqlLock, arguments};
 use crate::keys::{Prefix, holder, in_the_store};
-use crate::modes::{as_only_reader, is_marked, mark, mode};
+use crate::modes::{is_marked, mark, mode};
 use crate::server::{Again, Read, Server, Statement};
 
 impl MySqlLock {
@@ -18,13 +18,9 @@ impl MySqlLock {
         Rows { server: &self.server, prefix: &self.prefix }
     }
 
-    async fn waiters(&self, from: &str, to: &str) -> Result<HashMap<String, Vec<Waiter>>> {
-        self.rows().waiters(&self.statements.waiters, from, to).await
-    }
-
     pub(super) async fn status_of(&self, name: &LockName) -> Result<LockStatus> {
         let key = self.prefix.key(name);
-        let waiters = self.waiters(&key, &key).await?.remove(&key).unwrap_or_default();
+        let waiters = self.rows().waiters(&self.statements.waiters, &key, &key).await?.remove(&key).unwrap_or_default();
         match self.holder_in_row(&key).await? {
             Some(holder) if is_marked(&holder) => self.status_beside(name).await,
             holder => Ok(LockStatus::new(name.clone(), holder, waiters)),
@@ -45,30 +41,14 @@ impl MySqlLock {
     }
 
     pub(super) async fn page(&self, query: &ListQuery) -> Result<Page> {
-        let (from, end) = self.prefix.range(&query.prefix);
-        let (from, end) = (from.as_str(), end.as_str());
-        let after = query.after.as_ref().map(|name| self.prefix.key(name)).unwrap_or_default();
-        let after = after.as_str();
-        let arguments = arguments!(from, after, end, from, after, end, query.fetch_size() as i64);
-        let answer = self.server.run(&self.statements.list, arguments, Again::Yes).await?;
-        let (Some(first), Some(last)) = (answer.rows.first(), answer.rows.last()) else { return Ok(Page::default()) };
-        let key = |row| self.rows().text(row, "name").map(Option::unwrap_or_default);
-        let (first, last) = (key(first)?, key(last)?);
-        let mut waiters = self.waiters(&first, &last).await?;
-        let mut locks: Vec<_> =
-            answer.rows.iter().map(|row| self.rows().status(row, &mut waiters)).collect::<Result<_>>()?;
+        let mut locks = self.rows().listed(&self.statements.list, &self.statements.waiters, query).await?;
         let kind = |lock: &LockStatus| lock.holder().and_then(|holder| mark(holder.owner.as_str()));
-        if locks.iter().any(|lock| kind(lock).is_some()) {
-            let mut together = self.together(&first, &last).await?;
+        if locks.iter().any(|lock| kind(lock).is_some())
+            && let (Some(first), Some(last)) = (locks.first(), locks.last())
+        {
+            let mut together = self.together(&self.prefix.key(&first.name), &self.prefix.key(&last.name)).await?;
             for lock in &mut locks {
                 let Some(kind) = kind(lock) else { continue };
-                let in_row = lock.holders.first_mut();
-                if let Some((holder, reader)) = in_row.and_then(|holder| {
-                    as_only_reader(holder.owner.as_str()).map(OwnerId::from_store).map(|reader| (holder, reader))
-                }) {
-                    (holder.owner, holder.mode) = (reader, kind);
-                    continue;
-                }
                 let held = together.remove(&self.prefix.key(&lock.name)).unwrap_or_default();
                 lock.holders = held.into_iter().map(|(holder, slots)| holder.with_mode(kind, slots)).collect();
             }
@@ -120,8 +100,27 @@ pub(super) struct Rows<'a> {
 }
 
 impl Rows<'_> {
+    /// The locks that a query asks for, and one more if there are more.
+    pub(super) async fn listed(
+        &self,
+        list: &Statement,
+        waiters: &Statement,
+        query: &ListQuery,
+    ) -> Result<Vec<LockStatus>> {
+        let (from, end) = self.prefix.range(&query.prefix);
+        let (from, end) = (from.as_str(), end.as_str());
+        let after = query.after.as_ref().map(|name| self.prefix.key(name)).unwrap_or_default();
+        let after = after.as_str();
+        let arguments = arguments!(from, after, end, from, after, end, query.fetch_size() as i64);
+        let rows = self.server.run(list, arguments, Again::Yes).await?.rows;
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Ok(Vec::new()) };
+        let key = |row| self.text(row, "name").map(Option::unwrap_or_default);
+        let mut waiters = self.waiters(waiters, &key(first)?, &key(last)?).await?;
+        rows.iter().map(|row| self.status(row, &mut waiters)).collect()
+    }
+
     /// Of a lock that is held or waited for.
-    pub(super) fn status(&self, row: &MySqlRow, waiters: &mut HashMap<String, Vec<Waiter>>) -> Result<LockStatus> {
+    fn status(&self, row: &MySqlRow, waiters: &mut HashMap<String, Vec<Waiter>>) -> Result<LockStatus> {
         let key = self.text(row, "name")?.ok_or_else(|| self.foreign())?;
         let name = self.prefix.name(&key).ok_or_else(|| self.foreign())?;
         Ok(LockStatus::new(name, self.holder(row)?, waiters.remove(&key).unwrap_or_default()))
@@ -151,7 +150,7 @@ impl Rows<'_> {
         Ok(waiters)
     }
 
-    pub(super) fn text(&self, row: &MySqlRow, column: &str) -> Result<Option<String>> {
+    fn text(&self, row: &MySqlRow, column: &str) -> Result<Option<String>> {
         let bytes: Option<Vec<u8>> = row.read(column)?;
         bytes.map(|bytes| String::from_utf8(bytes).map_err(|_| self.foreign())).transpose()
     }

@@ -10,7 +10,7 @@ use super::error::MySql;
 use super::statements::{DELETED_AT_ONCE, SWEPT_AT_ONCE, Statements, Sweep};
 use super::{Argument, MySqlLock, arguments, changed};
 use crate::keys::micros;
-use crate::server::{Read, Server};
+use crate::server::{Read, Server, Statement};
 use crate::sweep::Swept;
 
 impl MySqlLock {
@@ -22,10 +22,15 @@ impl MySqlLock {
     }
 }
 
+/// Was the last sweep so long ago? Then this one is noted.
+pub(super) async fn is_due(server: &Server<MySql>, statement: &Statement, apart: Duration) -> Result<bool> {
+    let due = server.run_beside(statement, arguments!(micros(apart))).await?;
+    Ok(changed(&due, 0) > 0 || apart.is_zero())
+}
+
 /// Looks at the next rows of each table, unless that was done just now.
 async fn batch(server: Arc<Server<MySql>>, statements: Arc<Statements>, apart: Duration) -> Result<Option<Swept>> {
-    let due = server.run_beside(&statements.sweep_is_due, arguments!(micros(apart))).await?;
-    if changed(&due, 0) == 0 && !apart.is_zero() {
+    if !is_due(&server, &statements.sweep_is_due, apart).await? {
         return Ok(None);
     }
     let mut all = Swept { looked_at: 0, deleted: 0 };

@@ -121,9 +121,7 @@ const STATUS: &str = "SELECT n.name, l.owner, l.token, {t}_now() - l.since_us AS
         AS modes,
     CASE WHEN {t}_is_mark(l.owner) THEN (SELECT json_agg(json_build_array(h.owner, h.token, h.slots,
         {t}_now() - h.since_us, h.expires_us - {t}_now()) ORDER BY h.token)::text
-        FROM {t}_holder AS h WHERE h.name = n.name AND h.expires_us > {t}_now())
-        WHEN l.owner LIKE 'shared#_%' THEN json_build_array(json_build_array(substr(l.owner, 8), l.token, '{}'::bigint[],
-        {t}_now() - l.since_us, l.expires_us - {t}_now()))::text END AS several
+        FROM {t}_holder AS h WHERE h.name = n.name AND h.expires_us > {t}_now()) END AS several
     FROM (FROM_NAMES) AS n
     LEFT JOIN {t}_lock AS l ON l.name = n.name AND l.owner IS NOT NULL AND l.expires_us > {t}_now()";
 

@@ -267,7 +267,7 @@ macro_rules! view_beside {
     };
 }
 
-/// Draws a ticket, as ENTER does. Answers also what the owner has already.
+/// Draws a ticket, as ENTER does. Answers also whether the owner has it already.
 pub(super) const ENTER_BESIDE: &str = concat!(
     "INSERT INTO oarlock_waiter (name, ticket, owner, wake, seen_us, boot, mode)
      SELECT ?1, coalesce((SELECT w.ticket FROM oarlock_waiter AS w WHERE w.name = ?1 AND w.owner = ?2),
@@ -276,13 +276,9 @@ pub(super) const ENTER_BESIDE: &str = concat!(
      ON CONFLICT (name, ticket) DO UPDATE SET wake = excluded.wake, seen_us = excluded.seen_us, boot = excluded.boot
      RETURNING ticket, ",
     view_beside!("oarlock_waiter.ticket"),
-    ", (SELECT o.token FROM ",
+    ", EXISTS (SELECT 1 FROM ",
     own!(),
-    " AS o) AS token, (SELECT o.slots FROM ",
-    own!(),
-    " AS o) AS slots, (SELECT o.left_us FROM ",
-    own!(),
-    " AS o) AS left_us"
+    ") AS mine"
 );
 
 /// As LOOK does.

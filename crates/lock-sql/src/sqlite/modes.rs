@@ -22,7 +22,7 @@ pub(super) fn wanted(mode: Mode, wake: Option<&str>) -> String {
 }
 
 /// What a row says that the owner has, if anything.
-pub(super) fn own_in(row: &Row, claim: &Claim, sent: Instant) -> Result<Option<Grant>> {
+fn own_in(row: &Row, claim: &Claim, sent: Instant) -> Result<Option<Grant>> {
     let Some(token) = row.get::<Option<i64>>("token") else { return Ok(None) };
     let slots: Vec<u32> = serde_json::from_str(row.get("slots")).unwrap_or_default();
     let left = duration(row.get::<i64>("left_us").min(micros(claim.lease)));

@@ -349,11 +349,7 @@ macro_rules! status {
                 CASE WHEN l.owner = 'shared#' OR substr(l.owner, 1, 8) = 'permits#' THEN
                     (SELECT json_group_array(json_array(h.owner, h.token, json(h.slots), ?4 - h.since_us, h.expires_us - ?4))
                     FROM (SELECT * FROM oarlock_holder AS h WHERE h.name = n.name AND h.boot = ?3 AND h.expires_us > ?4
-                        ORDER BY h.token) AS h)
-                WHEN substr(l.owner, 1, 7) = 'shared#' THEN json_array(json_array(substr(l.owner, 8), l.token, json('[]'),
-                    coalesce(?4 - CASE WHEN l.boot = ?3 THEN l.since_us END, 0), ",
-            left!(),
-            ")) END AS several"
+                        ORDER BY h.token) AS h) END AS several"
         )
     };
 }

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use super::SqliteLock;
 use super::mode_statements::{ENTER_BESIDE, LOOK_BESIDE};
-use super::modes::{kind, own_in, wanted};
+use super::modes::{kind, wanted};
 use super::statements::{Ask, ENTER, LOOK, NEXT, PASS_OVER, STAY};
 use super::store::Failure;
 use super::wake::Place;
@@ -62,10 +62,10 @@ impl SqliteLock {
             let Some(row) = answer.rows.first() else { continue };
             let ticket = row.get("ticket");
             let view = View { held: row.get("held_us"), ahead: row.get("ahead_us") };
-            if beside && let Some(grant) = own_in(row, claim, answer.sent)? {
+            if beside && row.get("mine") {
                 // An earlier call was granted it, and its answer lost.
                 self.leave(claim).await?;
-                return Ok(grant);
+                return self.own_or_kind(claim).await?.ok_or(Failure::Replaced);
             }
             if let Some(found) = row.get::<Option<&str>>("phase").map(kind).filter(|kind| !claim.mode.is_kind_of(*kind))
             {

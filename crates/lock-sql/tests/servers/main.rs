@@ -2,6 +2,7 @@
 
 mod bell;
 mod by_hand;
+mod by_sessions;
 mod common;
 mod faults_mysql;
 mod faults_postgres;

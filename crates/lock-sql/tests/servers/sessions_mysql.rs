@@ -5,13 +5,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::common::{
-    BOUND, LONG, claim, connect, granted, in_background, in_line, lasting, renewed, showing, soon, until,
-};
+use crate::by_sessions;
+use crate::common::{LONG, claim, connect, in_background, in_line, renewed, showing, soon, until};
 use futures_util::future::join_all;
 use lock_core::{
-    Config, DistributedLock, ErrorKind, Kept, ListQuery, LockName, LockValue, OnceRun, Registry, Renewal, StoreToken,
-    Unlocked,
+    Config, DistributedLock, ErrorKind, Kept, ListQuery, LockName, LockValue, Registry, Renewal, StoreToken, Unlocked,
 };
 use lock_sql::{MySqlFactory, MySqlLock, MySqlSessionLock, ServerOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};
@@ -93,28 +91,19 @@ async fn a_hold_outlives_its_session() {
     let proxy = Proxy::new(server.address());
     let one = client_of(&format!("mysql://root@{}/mysql", proxy.address())).await;
     let other = client(&server).await;
+    let gone = async || number(&server, LOCKED).await == 0;
+    let waits = async || in_line(&*other, "x").await == 1;
     for by_the_server in [true, false] {
-        let held = claim("x", &format!("holder {by_the_server}"));
-        let first = one.try_lock(&held).await.unwrap().unwrap();
-        assert_eq!(number(&server, LOCKED).await, 1);
-        if by_the_server {
-            run(&server, &format!("KILL {}", session_of(&server, "x").await)).await;
-        } else {
-            proxy.reset();
-        }
-        until("the end of the session", async || number(&server, LOCKED).await == 0).await;
-        assert!(other.try_lock(&claim("x", "early")).await.unwrap().is_none());
-        let next = claim("x", &format!("next {by_the_server}"));
-        let waiting = in_background(&other, &next);
-        until("the next has its turn", async || in_line(&*other, "x").await == 1).await;
-        assert!(matches!(renewed(&*one, &held).await, Renewal::Held { .. }));
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        assert!(!waiting.is_finished());
-        assert_eq!(one.inspect(&held.name).await.unwrap().into_holder().unwrap().owner, held.owner);
-        assert_eq!(one.unlock(&held).await.unwrap(), Unlocked::Released);
-        assert!(granted(waiting).await.token > first.token);
+        let end = async || {
+            assert_eq!(number(&server, LOCKED).await, 1);
+            match by_the_server {
+                true => run(&server, &format!("KILL {}", session_of(&server, "x").await)).await,
+                false => proxy.reset(),
+            }
+        };
+        by_sessions::outlives_its_session(&*one, &other, &by_the_server.to_string(), end, gone, waits).await;
         assert_eq!(in_line(&*other, "x").await, 0);
-        other.unlock(&next).await.unwrap();
+        other.unlock(&claim("x", &format!("next {by_the_server}"))).await.unwrap();
     }
 }
 
@@ -124,22 +113,8 @@ async fn a_release_whose_answer_is_lost_is_unknown() {
     let server = MariaDbServer::start();
     let proxy = Proxy::new(server.address());
     let lock = client_of(&format!("mysql://root@{}/mysql", proxy.address())).await;
-    let held = claim("x", "holder");
-    lock.try_lock(&held).await.unwrap().unwrap();
-    proxy.hold_s2c();
-    let releasing = tokio::spawn({
-        let (lock, held) = (Arc::clone(&lock), held.clone());
-        async move { lock.unlock(&held).await }
-    });
-    until("the release", async || number(&server, "SELECT COUNT(*) FROM oarlock_hold WHERE name <> ''").await == 0)
-        .await;
-    proxy.reset();
-    proxy.forward();
-    let error = soon("the release is over", releasing).await.unwrap().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
-    // Other connections of the client were cut, too, and each may be found so by a call.
-    until("a release that is answered", async || matches!(lock.unlock(&held).await, Ok(Unlocked::NotHeld))).await;
-    lock.try_lock(&claim("x", "next")).await.unwrap().expect("it is free");
+    let is_released = async || number(&server, "SELECT COUNT(*) FROM oarlock_hold WHERE name <> ''").await == 0;
+    by_sessions::released_unheard(lock, &proxy, is_released).await;
 }
 
 /// 249. A client falls silent: the server ends its session when its lease is over, and who waits has the lock then, not
@@ -149,19 +124,7 @@ async fn a_silent_session_ends_with_its_lease() {
     const LEASE: Duration = Duration::from_secs(3);
     let server = MariaDbServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
-    let held = lasting("x", "holder", LEASE);
-    let sent = Instant::now();
-    one.try_lock(&held).await.unwrap().unwrap();
-    // Its lease is shorter than its wait is, and begins with the grant.
-    let next = lasting("x", "next", LEASE / 3);
-    let asked = other.clock().now();
-    let waiting = in_background(&other, &next);
-    let grant = granted(waiting).await;
-    assert!(sent.elapsed() >= LEASE && sent.elapsed() < LEASE * 2, "after {:?}", sent.elapsed());
-    assert!(grant.valid_until > asked + LEASE);
-    assert_eq!(renewed(&*one, &held).await, Renewal::NotHeld);
-    assert_eq!(one.unlock(&held).await.unwrap(), Unlocked::NotHeld);
-    assert!(matches!(renewed(&*other, &next).await, Renewal::Held { .. }));
+    by_sessions::ends_with_its_lease(&*one, &other, LEASE, LEASE / 3).await;
 }
 
 /// 250. A waiter's client is gone: its session leaves the line while others hold the lock.
@@ -311,35 +274,17 @@ async fn tokens_rise_over_a_failover() {
 #[tokio::test]
 async fn server_wall_plus_1h() {
     let (server, clock) = MariaDbServer::start_with_clock();
-    let lock = client(&server).await;
-    let held = claim("x", "holder");
-    let first = lock.try_lock(&held).await.unwrap().unwrap();
-    clock.ahead(HOUR);
-    assert!(lock.try_lock(&claim("x", "next")).await.unwrap().is_none());
     // Nor does its note go, which is over.
-    drop(client(&server).await);
-    assert!(matches!(renewed(&*lock, &held).await, Renewal::Held { .. }));
-    assert_eq!(lock.unlock(&held).await.unwrap(), Unlocked::Released);
-    assert!(lock.try_lock(&claim("x", "next")).await.unwrap().unwrap().token > first.token);
+    let sweeps = async { drop(client(&server).await) };
+    by_sessions::holds_on_ahead(&*client(&server).await, &clock, sweeps).await;
 }
 
 /// 83. It is set back by an hour: who holds goes on to hold, a hold whose session is gone lasts a lease longer at most,
 /// and tokens rise.
 #[tokio::test]
 async fn server_wall_minus_1h() {
-    const LEASE: Duration = Duration::from_secs(1);
     let (server, clock) = MariaDbServer::start_with_clock();
-    let (lock, dead) = (client(&server).await, client(&server).await);
-    let (held, gone) = (claim("x", "holder"), lasting("y", "gone", LEASE));
-    lock.try_lock(&held).await.unwrap().unwrap();
-    let last = dead.try_lock(&gone).await.unwrap().unwrap();
-    clock.behind(HOUR);
-    drop(dead);
-    assert!(matches!(renewed(&*lock, &held).await, Renewal::Held { .. }));
-    assert!(lock.try_lock(&claim("x", "other")).await.unwrap().is_none());
-    let began = Instant::now();
-    let next = granted(in_background(&lock, &claim("y", "next"))).await;
-    assert!(next.token > last.token && began.elapsed() < LEASE * 4, "after {:?}", began.elapsed());
+    by_sessions::ends_behind(&client(&server).await, client(&server).await, &clock, 4).await;
 }
 
 /// 99. What the manual names is enough to lock, to wait and to give up.
@@ -354,20 +299,7 @@ async fn rights() {
     registry.register(MySqlFactory);
     run(&server, &format!("USE app; {}", registry.schema(Config::from_url(&url).unwrap()).unwrap())).await;
     run(&server, "GRANT INSERT, UPDATE, DELETE ON app.* TO app").await;
-    let (one, other) = (connect(&url).await.unwrap(), connect(&url).await.unwrap());
-    let guard = one.mutex("x").lock().await.unwrap();
-    let error = other.mutex("x").wait(Duration::from_millis(100)).lock().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
-    let waiting = tokio::spawn(async move { other.mutex("x").wait(BOUND).lock().await });
-    until("one in line", async || one.inspect("x").await.unwrap().waiters.len() == 1).await;
-    guard.unlock().await.unwrap();
-    waiting.await.unwrap().unwrap().unlock().await.unwrap();
-    one.doctor().await.unwrap();
-    let leads = one.election("leader").campaign("first").await.unwrap();
-    leads.proclaim("second").await.unwrap();
-    leads.resign().await.unwrap();
-    assert_eq!(one.once("job").at_least(LONG).run(async |_| 7).await.unwrap(), OnceRun::Ran(7));
-    one.evict("job").await.unwrap().unwrap();
+    by_sessions::rights_are_enough(connect(&url).await.unwrap(), connect(&url).await.unwrap()).await;
     run(&server, "ALTER TABLE app.own_hold CHANGE lease_us l BIGINT NOT NULL").await;
     let error = connect(&url).await.unwrap_err();
     assert!(error.kind() == ErrorKind::Refused && error.to_string().contains("shape"), "{error}");

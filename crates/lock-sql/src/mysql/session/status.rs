@@ -24,15 +24,7 @@ impl MySqlSessionLock {
     }
 
     pub(super) async fn page(&self, query: &ListQuery) -> Result<Page> {
-        let (from, end) = self.prefix.range(&query.prefix);
-        let (from, end) = (from.as_str(), end.as_str());
-        let after = query.after.as_ref().map(|name| self.prefix.key(name)).unwrap_or_default();
-        let after = after.as_str();
-        let arguments = arguments!(from, after, end, from, after, end, query.fetch_size() as i64);
-        let answer = self.server.run(&self.statements.list, arguments, Again::Yes).await?;
-        let mut waiters = self.rows().waiters(&self.statements.waiters, from, end).await?;
-        let mut locks: Vec<_> =
-            answer.rows.iter().map(|row| self.rows().status(row, &mut waiters)).collect::<Result<_>>()?;
+        let mut locks = self.rows().listed(&self.statements.list, &self.statements.waiters, query).await?;
         let next = query.cut(&mut locks, |lock| &lock.name);
         Ok(Page::new(locks, next))
     }

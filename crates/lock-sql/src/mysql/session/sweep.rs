@@ -8,7 +8,7 @@ use lock_core::Result;
 
 use super::statements::{SWEPT_AT_ONCE, Statements};
 use super::{MySql, MySqlSessionLock, arguments, changed};
-use crate::keys::micros;
+use crate::mysql::sweep::is_due;
 use crate::server::Server;
 use crate::sweep::Swept;
 
@@ -23,8 +23,7 @@ impl MySqlSessionLock {
 
 /// Deletes some of each table, unless that was done just now.
 async fn batch(server: Arc<Server<MySql>>, statements: Arc<Statements>, apart: Duration) -> Result<Option<Swept>> {
-    let due = server.run_beside(&statements.sweep_is_due, arguments!(micros(apart))).await?;
-    if changed(&due, 0) == 0 && !apart.is_zero() {
+    if !is_due(&server, &statements.sweep_is_due, apart).await? {
         return Ok(None);
     }
     let mut swept = Swept { looked_at: SWEPT_AT_ONCE, deleted: 0 };
