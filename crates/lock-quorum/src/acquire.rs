@@ -47,12 +47,8 @@ impl QuorumLock {
             return Err(Denied::Error(Error::new(ErrorKind::Invalid, wrong)));
         }
         let began = inner.clock.now();
-        let requests = inner.members.iter().enumerate().map(|(place, member)| {
-            let request: Request<'_, _> = Box::pin(member.try_lock(claim));
-            (place, request)
-        });
         let decided = |answers: &[Option<Result<Option<Grant>>>]| tally::attempt(answers, false) != Attempt::Open;
-        let (answers, ..) = gather(&inner.members, requests, inner.options.timeout, decided).await;
+        let answers = inner.ask(|member| Box::pin(member.try_lock(claim)), decided).await;
         match tally::attempt(&answers, true) {
             Attempt::Granted => {
                 let grants = granted(&answers);
@@ -147,7 +143,7 @@ impl Inner {
             let answered = |answers: &[Option<Result<()>>]| answers.iter().flatten().count() == asked;
             // Others may do it instead of who does not answer.
             let limit = if below.is_empty() { self.options.timeout } else { self.options.timeout / 8 };
-            let (answers, ..) = gather(&self.members, requests, limit, answered).await;
+            let answers = gather(&self.members, requests, limit, answered).await;
             for (place, answer) in answers.into_iter().enumerate() {
                 floored[place] |= matches!(answer, Some(Ok(())));
             }

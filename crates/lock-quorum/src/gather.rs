@@ -16,12 +16,12 @@ pub(crate) type Request<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send +
 /// By the places of the stores in the quorum; `None`: it did not answer, or was not asked.
 pub(crate) type Answers<T> = Vec<Option<Result<T>>>;
 
-/// A store that answers later than the others is waited for as long as these took, a few times, and this.
-const GRACE: Duration = Duration::from_millis(10);
-const LONGEST_GRACE: Duration = Duration::from_millis(200);
+/// How much longer than the majority a store is waited for. Once, if it does not answer: then it is late. It is long
+/// enough for one that is busy, so that a lock is seldom held in fewer stores than could be.
+const GRACE: Duration = Duration::from_millis(250);
 
-/// Asks these stores, each by its place, all at once. Ends a moment after the answers have `decided`: what still runs
-/// then is given back with its place. Whoever did not answer in time the last time is not waited for then.
+/// Asks these stores, each by its place, all at once. Ends a moment after the answers have `decided`, and drops what
+/// still runs then. Whoever did not answer in time the last time is not waited for then.
 ///
 /// # Cancel safety
 /// That of the requests.
@@ -30,8 +30,7 @@ pub(crate) async fn gather<'a, T: Send + 'a>(
     requests: impl IntoIterator<Item = (usize, Request<'a, T>)>,
     limit: Duration,
     decided: impl Fn(&[Option<Result<T>>]) -> bool,
-) -> (Answers<T>, Vec<usize>, impl Send + 'a) {
-    let begin = Instant::now();
+) -> Answers<T> {
     let mut running = FuturesUnordered::new();
     let mut waiting = Vec::new();
     for (place, request) in requests {
@@ -39,7 +38,7 @@ pub(crate) async fn gather<'a, T: Send + 'a>(
         running.push(request.map(move |answer| (place, answer)));
     }
     let mut answers: Answers<T> = members.iter().map(|_| None).collect();
-    let (mut end, mut is_decided) = (begin + limit, false);
+    let (mut end, mut is_decided) = (Instant::now() + limit, false);
     while !waiting.is_empty() {
         if is_decided && waiting.iter().all(|place| members[*place].was_late()) {
             break;
@@ -53,8 +52,8 @@ pub(crate) async fn gather<'a, T: Send + 'a>(
         answers[place] = Some(answer);
         if !is_decided && decided(&answers) {
             is_decided = true;
-            end = end.min(Instant::now() + (begin.elapsed() * 4 + GRACE).min(LONGEST_GRACE));
+            end = end.min(Instant::now() + GRACE);
         }
     }
-    (answers, waiting, running)
+    answers
 }

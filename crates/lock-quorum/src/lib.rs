@@ -157,7 +157,7 @@ impl Inner {
         decided: impl Fn(&[Option<Result<T>>]) -> bool,
     ) -> Answers<T> {
         let requests = self.members.iter().enumerate().map(|(place, member)| (place, request(member)));
-        gather(&self.members, requests, self.options.timeout, decided).await.0
+        gather(&self.members, requests, self.options.timeout, decided).await
     }
 
     /// Asks all stores for what a majority has to answer.
@@ -231,30 +231,22 @@ impl DistributedLock for QuorumLock {
     }
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
-        let asked = |member: &'_ Member| -> Request<'_, Option<Holder>> {
-            let name = name.clone();
-            let client = member.client().cloned();
-            Box::pin(async move { client?.evict(&name).await })
-        };
-        Ok(self.0.common(self.0.ask_majority("evict", asked).await?))
+        let asked = self.0.ask_majority("evict", |member| Box::pin(async move { member.client()?.evict(name).await }));
+        Ok(self.0.common(asked.await?))
     }
 
     async fn evict_owner(&self, name: &LockName, owner: &OwnerId) -> Result<Option<Holder>> {
-        let asked = |member: &'_ Member| -> Request<'_, Option<Holder>> {
-            let (name, owner) = (name.clone(), owner.clone());
-            let client = member.client().cloned();
-            Box::pin(async move { client?.evict_owner(&name, &owner).await })
-        };
-        Ok(self.0.common(self.0.ask_majority("evict", asked).await?))
+        let asked = self
+            .0
+            .ask_majority("evict", |member| Box::pin(async move { member.client()?.evict_owner(name, owner).await }));
+        Ok(self.0.common(asked.await?))
     }
 
     async fn raise_tokens(&self, name: &LockName, above: StoreToken) -> Result<()> {
-        let asked = |member: &'_ Member| -> Request<'_, ()> {
-            let name = name.clone();
-            let client = member.client().cloned();
-            Box::pin(async move { client?.raise_tokens(&name, above).await })
-        };
-        self.0.ask_majority("raise_tokens", asked).await.map(drop)
+        let asked = self.0.ask_majority("raise_tokens", |member| {
+            Box::pin(async move { member.client()?.raise_tokens(name, above).await })
+        });
+        asked.await.map(drop)
     }
 
     async fn doctor(&self) -> Result<Vec<Finding>> {
@@ -263,8 +255,8 @@ impl DistributedLock for QuorumLock {
     }
 
     async fn close(&self) -> Result<()> {
-        let clients: Vec<_> = self.0.members.iter().filter_map(Member::known).cloned().collect();
-        let closed = futures_util::future::join_all(clients.iter().map(|client| client.close())).await;
+        let clients = self.0.members.iter().filter_map(Member::known);
+        let closed = futures_util::future::join_all(clients.map(|client| client.close())).await;
         closed.into_iter().collect()
     }
 }

@@ -112,7 +112,8 @@ impl Inner {
 }
 
 /// Who holds it: the owner that a majority of the stores has, or could have if those that did not answer have it too.
-/// Of what they say, the highest token, which is the grant's; and as much time as is left with a majority.
+/// Of what they say, the highest token, and as much time as is left with a majority. That token is the grant's, unless
+/// the store that gave it is silent now, or another one granted the lock so late that it did not count.
 fn holder(seen: &[Option<Option<&Holder>>]) -> Option<Holder> {
     let majority = tally::majority(seen.len());
     let silent = seen.iter().filter(|seen| seen.is_none()).count();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use lock_core::{Claim, DistributedLock, Error, ErrorKind, Grant, OwnerId, Result, Unlocked};
+use lock_core::{Background, Claim, DistributedLock, Error, ErrorKind, Grant, OwnerId, Result, Unlocked};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -35,7 +35,7 @@ pub(crate) struct Member {
 #[derive(Default)]
 struct Tried {
     last: Option<Instant>,
-    runs: bool,
+    task: Background,
     error: Option<Error>,
     /// It can never be a part of this quorum.
     for_good: bool,
@@ -75,15 +75,15 @@ impl Member {
         })
     }
 
-    /// Is it time to connect? Then the caller does, and reports by [`tell`](Self::tell).
-    pub(crate) fn begin(&self) -> bool {
+    /// Starts this, if it is time to connect. It reports by [`tell`](Self::tell).
+    pub(crate) fn begin<F: Future<Output = ()> + Send + 'static>(&self, connecting: impl FnOnce() -> F) {
         let mut tried = self.tried();
         let waits = tried.last.is_some_and(|last| last.elapsed() < AGAIN);
-        if self.client.get().is_some() || tried.runs || tried.for_good || waits {
-            return false;
+        if self.client.get().is_some() || tried.task.runs() || tried.for_good || waits {
+            return;
         }
-        (tried.runs, tried.last) = (true, Some(Instant::now()));
-        true
+        tried.last = Some(Instant::now());
+        tried.task.start(connecting());
     }
 
     /// Connects.
@@ -94,7 +94,7 @@ impl Member {
     /// How that went; `for_good`, if an error is no matter of time.
     pub(crate) fn tell(&self, connected: Result<Client>, for_good: bool) {
         let mut tried = self.tried();
-        (tried.runs, tried.for_good) = (false, for_good);
+        tried.for_good = for_good;
         match connected {
             Ok(client) => drop(self.client.get_or_init(|| client)),
             Err(error) => {

@@ -28,8 +28,7 @@ impl QuorumLock {
         });
         let connected =
             |answers: &[Option<Result<Client>>]| answers.iter().filter(|answer| matches!(answer, Some(Ok(_)))).count();
-        let (answers, ..) =
-            gather(&members, requests, options.timeout * 2, |answers| connected(answers) >= majority).await;
+        let answers = gather(&members, requests, options.timeout * 2, |answers| connected(answers) >= majority).await;
         for (member, answer) in members.iter().zip(&answers) {
             match answer {
                 Some(Ok(client)) => check(&client.capabilities(), &options).map_err(|error| member.named(error))?,
@@ -63,9 +62,12 @@ impl QuorumLock {
     /// Connects in the background to stores that could not be reached.
     pub(crate) fn reach_all(&self) {
         for (place, member) in self.0.members.iter().enumerate() {
-            if member.known().is_none() && member.begin() {
+            if member.known().is_some() {
+                continue;
+            }
+            member.begin(|| {
                 let inner = Arc::clone(&self.0);
-                tokio::spawn(async move {
+                async move {
                     let member = &inner.members[place];
                     let joined = async {
                         let client = member.try_connect().await?;
@@ -81,8 +83,8 @@ impl QuorumLock {
                         tracing::warn!(%error, "a store is left out of the quorum for good");
                     }
                     member.tell(joined, for_good);
-                });
-            }
+                }
+            });
         }
     }
 }
@@ -122,28 +124,35 @@ async fn check_apart(members: &[Member], options: &QuorumOptions) -> Result<()> 
 const MOMENT: Duration = Duration::from_millis(5);
 
 /// This store, which has that place, is none of the others. What does not answer is taken for another one.
-async fn check_one_apart(others: &[Member], place: usize, client: &Client, options: &QuorumOptions) -> Result<()> {
+async fn check_one_apart(members: &[Member], place: usize, client: &Client, options: &QuorumOptions) -> Result<()> {
     let others: Vec<_> =
-        others.iter().enumerate().filter(|(at, other)| *at != place && other.known().is_some()).collect();
+        members.iter().enumerate().filter(|(at, other)| *at != place && other.known().is_some()).collect();
     if others.is_empty() {
         return Ok(());
     }
     let probe = rejoin::own("probe", client);
-    let looking = async {
+    let taking = async {
         // Others may have it for a moment.
         while client.try_lock(&probe).await.ok()?.is_none() {
             sleep(MOMENT).await;
         }
-        let mut same = None;
-        for (at, other) in others {
-            let Some(other) = other.known() else { continue };
-            if matches!(other.holder(&probe.name).await, Ok(Some(holder)) if holder.owner == probe.owner) {
-                same = Some(at);
-            }
-        }
-        same
+        Some(())
     };
-    let same = timeout(options.timeout, looking).await.ok().flatten();
+    let is_same = |answer: &Option<Result<bool>>| matches!(answer, Some(Ok(true)));
+    let mut same = None;
+    if let Ok(Some(())) = timeout(options.timeout, taking).await {
+        let probe = &probe;
+        // All at once: one that is silent hides no other.
+        let looks = others.into_iter().map(|(at, other)| {
+            let look: Request<'_, bool> = Box::pin(async move {
+                let holder = other.client()?.holder(&probe.name).await?;
+                Ok(holder.is_some_and(|holder| holder.owner == probe.owner))
+            });
+            (at, look)
+        });
+        let answers = gather(members, looks, options.timeout, |answers| answers.iter().any(is_same)).await;
+        same = answers.iter().position(is_same);
+    }
     // If it fails, the lease ends it.
     let released = timeout(options.timeout, client.unlock(&probe)).await;
     tracing::trace!(?released, "a probe");

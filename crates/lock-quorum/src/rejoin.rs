@@ -68,7 +68,7 @@ impl Inner {
         let decided = |answers: &[Option<Result<Duration>>]| {
             answers.iter().filter(|answer| is_fit(answer)).count() >= self.majority()
         };
-        let (answers, ..) = gather(&self.members, requests, self.options.timeout, decided).await;
+        let answers = gather(&self.members, requests, self.options.timeout, decided).await;
         answers.iter().map(is_fit).collect()
     }
 }

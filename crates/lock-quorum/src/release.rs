@@ -21,19 +21,14 @@ impl QuorumLock {
         let hold = inner.holds().remove(&claim.owner);
         let held = hold.as_ref().is_some_and(|hold| inner.clock.now() < hold.valid_until);
         let untouched = hold.map(|hold| hold.untouched).unwrap_or_default();
-        let requests = inner.members.iter().enumerate().map(|(place, member)| {
-            let request: Request<'_, _> = Box::pin(member.unlock(claim));
-            (place, request)
-        });
         let decided =
             |answers: &[Option<Result<Unlocked>>]| matches!(tally::unlocked(answers, held, false), Some(Ok(_)));
-        let (answers, waiting, running) = gather(&inner.members, requests, inner.options.timeout, decided).await;
-        drop(running);
+        let answers = inner.ask(|member| Box::pin(member.unlock(claim)), decided).await;
         let answer = tally::unlocked(&answers, held, true).expect("no more answers come");
         if answer.is_ok() {
-            let failed = answers.iter().enumerate().filter(|(_, answer)| matches!(answer, Some(Err(_))));
-            let open = failed.map(|(place, _)| place).chain(waiting);
-            open.filter(|place| !untouched.contains(place)).for_each(|place| self.leave_later(place, claim));
+            let open = answers.iter().enumerate().filter(|(_, answer)| !matches!(answer, Some(Ok(_))));
+            let open = open.map(|(place, _)| place).filter(|place| !untouched.contains(place));
+            open.for_each(|place| self.leave_later(place, claim));
         }
         answer.map_err(
             |error| if error.is_refused() { error } else { tally::failed("unlock", &answers, ErrorKind::Unknown) },
@@ -51,7 +46,7 @@ impl QuorumLock {
             let request: Request<'_, _> = Box::pin(inner.members[*place].unlock(claim));
             (*place, request)
         });
-        let (answers, ..) = gather(&inner.members, requests, inner.options.timeout / 4, |_| false).await;
+        let answers = gather(&inner.members, requests, inner.options.timeout / 4, |_| false).await;
         let mut left = true;
         for place in places {
             if !matches!(answers[*place], Some(Ok(_))) {

@@ -2,7 +2,7 @@
 
 use lock_core::{Claim, Error, ErrorKind, Renewal, Result};
 
-use crate::gather::{Answers, Request, gather};
+use crate::gather::Answers;
 use crate::{QuorumLock, tally};
 
 impl QuorumLock {
@@ -11,15 +11,11 @@ impl QuorumLock {
             return Vec::new();
         }
         let inner = &*self.0;
-        let requests = inner.members.iter().enumerate().map(|(place, member)| {
-            let request: Request<'_, Vec<Result<Renewal>>> =
-                Box::pin(async move { Ok(member.client()?.renew(claims).await) });
-            (place, request)
-        });
         let decided = |answers: &[Option<Result<Vec<Result<Renewal>>>>]| {
             (0..claims.len()).all(|claim| matches!(tally::renewed(&of(answers, claim), false), Some(Ok(_))))
         };
-        let (answers, ..) = gather(&inner.members, requests, inner.options.timeout, decided).await;
+        let answers =
+            inner.ask(|member| Box::pin(async move { Ok(member.client()?.renew(claims).await) }), decided).await;
         claims.iter().enumerate().map(|(at, claim)| self.renewed(claim, &of(&answers, at))).collect()
     }
 

@@ -28,15 +28,6 @@ const LOOKS: (Duration, Duration) = (Duration::from_millis(400), Duration::from_
 /// For how long all give way to each other, at most.
 const WAY: Duration = Duration::from_millis(50);
 
-/// How a wait in line ended.
-enum Turn {
-    /// The store in this place let us go on.
-    Ours(usize),
-    /// The other stores are free. The line of this one was left.
-    OthersFree,
-    Failed(Error),
-}
-
 impl QuorumLock {
     pub(crate) async fn take_in_turn(&self, claim: &Claim) -> Result<Grant> {
         match self.attempt(claim, Rest::Kept(None)).await {
@@ -45,16 +36,18 @@ impl QuorumLock {
             Err(Denied::Busy) => {}
         }
         loop {
-            let kept = match self.stand_in_line(claim).await {
-                Turn::Ours(place) => Some(place),
-                Turn::OthersFree => None,
-                Turn::Failed(error) => return Err(unsure(error)),
-            };
+            let kept = self.stand_in_line(claim).await.map_err(unsure)?;
             let end = Instant::now() + drawn(TURN).min(claim.lease / 3);
             let mut pause = PAUSES.0;
             loop {
                 match self.attempt(claim, Rest::Kept(kept)).await {
-                    Ok(grant) => return Ok(grant),
+                    Ok(grant) => {
+                        // An earlier attempt may have left something where this one did nothing.
+                        if let Some(hold) = self.0.holds().get_mut(&claim.owner) {
+                            hold.untouched.clear();
+                        }
+                        return Ok(grant);
+                    }
                     Err(Denied::Error(error)) => return Err(unsure(error)),
                     Err(Denied::Busy) if kept.is_none() || Instant::now() >= end => break,
                     Err(Denied::Busy) => sleep(drawn((pause / 2, pause))).await,
@@ -68,26 +61,24 @@ impl QuorumLock {
         }
     }
 
-    /// Waits in the line of the first store that answers.
-    async fn stand_in_line(&self, claim: &Claim) -> Turn {
+    /// Waits in the line of the first store that answers. Answers the place of the store that let us go on; none: the other
+    /// stores are free, and the line was left.
+    async fn stand_in_line(&self, claim: &Claim) -> Result<Option<usize>> {
         let members = &self.0.members;
         let mut places: Vec<_> = (0..members.len()).collect();
         places.sort_by_key(|place| members[*place].was_late());
         let mut last = None;
-        for (failed, place) in places.into_iter().enumerate() {
-            if failed > members.len() - self.0.majority() {
-                break;
-            }
+        for place in places.into_iter().take(members.len() - self.0.majority() + 1) {
             let granted = tokio::select! {
                 biased;
                 granted = members[place].lock(claim) => granted,
                 () = self.others_free(claim, place) => {
                     self.leave(&[place], claim).await;
-                    return Turn::OthersFree;
+                    return Ok(None);
                 }
             };
             match granted {
-                Ok(_) => return Turn::Ours(place),
+                Ok(_) => return Ok(Some(place)),
                 Err(error) => {
                     tracing::debug!(name = %claim.name, %error, "no line there");
                     members[place].is_late(true);
@@ -95,7 +86,7 @@ impl QuorumLock {
                 }
             }
         }
-        Turn::Failed(last.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "no store has a line")))
+        Err(last.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "no store has a line")))
     }
 
     /// Ends when a majority of the stores is free without this one.
@@ -118,7 +109,7 @@ impl QuorumLock {
             let count = |answers: &[Option<Result<bool>>]| {
                 answers.iter().filter(|answer| matches!(answer, Some(Ok(true)))).count()
             };
-            let (answers, ..) =
+            let answers =
                 gather(&inner.members, requests, inner.options.timeout, |answers| count(answers) >= inner.majority())
                     .await;
             if count(&answers) >= inner.majority() {

@@ -122,7 +122,11 @@ impl Store for SqliteStore {
             }
             Fault::RaiseToken(name, above) => {
                 let above = above.try_into().unwrap();
-                self.change(&name, "UPDATE oarlock_lock SET token = ?2 WHERE name = ?1", above).await;
+                // A quorum may never have come to this file.
+                self.make().await;
+                let raise = "INSERT INTO oarlock_lock VALUES (?1, NULL, -1, -1, -1, -1, 0, ?2) \
+                             ON CONFLICT DO UPDATE SET token = excluded.token";
+                self.change(&name, raise, above).await;
             }
             // A token that no grant can be above.
             Fault::PutForeign(name) => {
