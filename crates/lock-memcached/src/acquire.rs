@@ -53,22 +53,31 @@ impl MemcachedLock {
         if claim.lease > LONGEST {
             return Err(Error::new(ErrorKind::Invalid, "memcached keeps no lease for longer than 366 days"));
         }
-        let mut retry = Retry::default();
+        // Held: its hold was written, and nobody was told so.
+        let (mut retry, mut held) = (Retry::default(), false);
         loop {
             let link = self.client.link()?;
-            match self.take_over(&link, claim, watch).await {
+            match self.take_over(&link, claim, watch, &mut held).await {
                 Ok(granted) => return Ok(granted),
-                Err(failed) => retry.after(failed, &self.client, &link)?,
+                Err(failed) => {
+                    let failed = if held { failed.after_something_was_done() } else { failed };
+                    retry.after(failed, &self.client, &link)?;
+                }
             }
         }
     }
 
-    async fn take_over(&self, link: &Arc<Link>, claim: &Claim, watch: &mut Watch) -> Result<Option<Grant>, Failed> {
+    async fn take_over(
+        &self,
+        link: &Arc<Link>,
+        claim: &Claim,
+        watch: &mut Watch,
+        held: &mut bool,
+    ) -> Result<Option<Grant>, Failed> {
         let (clock, late) = (&self.client.server.clock, time::Instant::now() + CLOCK_GOES_ON);
-        let (mut rounds, mut held, mut sent) = (0, false, clock.now());
+        let (mut rounds, mut sent) = (0, clock.now());
         while rounds < ROUNDS {
-            let seen = self.see(link, &claim.name, sent).await;
-            let seen = seen.map_err(|failed| if held { failed.after_something_was_done() } else { failed })?;
+            let seen = self.see(link, &claim.name, sent).await?;
             let taken = match seen.found {
                 Found::Held(ref record) if record.owner == claim.owner.as_str() => {
                     // It was granted before, by an answer that was lost.
@@ -108,7 +117,7 @@ impl MemcachedLock {
             };
             match taken {
                 Taken::Granted(grant) => return Ok(Some(grant)),
-                Taken::Again { held: now } => held = now,
+                Taken::Again { held: now } => *held = now,
             }
             rounds += 1;
         }

@@ -7,7 +7,6 @@ use crate::connection::Failed;
 use crate::error;
 use crate::process::{Statistics, greet};
 use crate::read::done;
-use crate::retry::Retry;
 use crate::wire::Reply;
 
 impl MemcachedLock {
@@ -26,21 +25,14 @@ impl MemcachedLock {
     }
 
     async fn statistics(&self) -> Result<(Statistics, Statistics)> {
-        let mut retry = Retry::default();
-        loop {
-            let link = self.client.link()?;
-            let read = async {
-                let [general, settings] = done(link.ask(greet()).await?)?;
-                let (Reply::List(general), Reply::List(settings)) = (general, settings) else {
-                    return Err(Failed::from(error::unexpected()));
-                };
-                Ok((Statistics(general), Statistics(settings)))
+        let read = self.client.retrying(|link| async move {
+            let [general, settings] = done(link.ask(greet()).await?)?;
+            let (Reply::List(general), Reply::List(settings)) = (general, settings) else {
+                return Err(Failed::from(error::unexpected()));
             };
-            match read.await {
-                Ok(read) => return Ok(read),
-                Err(failed) => retry.after(failed, &self.client, &link)?,
-            }
-        }
+            Ok((Statistics(general), Statistics(settings)))
+        });
+        read.await
     }
 }
 

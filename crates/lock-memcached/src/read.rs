@@ -46,13 +46,11 @@ impl MemcachedLock {
 
     /// Looks at locks, and changes nothing. What is not there is none. The second is 0 if the server does not tell it,
     /// as when nothing was there.
-    pub(crate) async fn look(&self, link: &Link, names: &[LockName]) -> Result<(u64, Vec<Option<Item>>), Failed> {
+    pub(crate) async fn look(&self, link: &Link, keys: &[String]) -> Result<(u64, Vec<Option<Item>>), Failed> {
         let mut commands = Commands::default();
         // This one is put, so that there is a clock.
         commands.look_or_put(&self.keys.tokens(), LAST);
-        for name in names {
-            commands.look(&self.keys.of(name));
-        }
+        keys.iter().for_each(|key| commands.look(key));
         let mut replies = link.ask(commands).await?.into_iter();
         let base = self.base_in(replies.next().ok_or_else(error::unexpected)?)?;
         let (_, second, _) = base.ok_or_else(error::full)?;

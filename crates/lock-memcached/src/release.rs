@@ -7,7 +7,6 @@ use crate::connection::{Failed, Link};
 use crate::error;
 use crate::read::{done, removed};
 use crate::record::{Found, Record};
-use crate::retry::Retry;
 use crate::wire::Commands;
 
 /// So many times others may change what is there.
@@ -39,32 +38,27 @@ impl MemcachedLock {
         }
     }
 
-    async fn end(&self, name: &LockName, is_meant: impl Fn(&Record) -> bool + Send) -> Result<Ended> {
-        let mut retry = Retry::default();
-        loop {
-            let link = self.client.link()?;
-            match self.end_over(&link, name, &is_meant).await {
-                Ok(ended) => return Ok(ended),
-                Err(failed) => retry.after(failed, &self.client, &link)?,
-            }
-        }
+    async fn end(&self, name: &LockName, is_meant: impl Fn(&Record) -> bool + Send + Sync) -> Result<Ended> {
+        let is_meant = &is_meant;
+        self.client.retrying(|link| async move { self.end_over(&link, name, is_meant).await }).await
     }
 
     async fn end_over(
         &self,
         link: &Link,
         name: &LockName,
-        is_meant: &(impl Fn(&Record) -> bool + Send),
+        is_meant: &(impl Fn(&Record) -> bool + Send + Sync),
     ) -> Result<Ended, Failed> {
+        let key = self.keys.of(name);
         for _ in 0..ROUNDS {
-            let (second, mut items) = self.look(link, std::slice::from_ref(name)).await?;
+            let (second, mut items) = self.look(link, std::slice::from_ref(&key)).await?;
             let Some(Some(item)) = items.pop() else { return Ok(Ended::Nothing) };
             let found = Found::read(&item, name)?;
             if matches!(&found, Found::Held(record) if !is_meant(record)) {
                 return Ok(Ended::Nothing);
             }
             let mut commands = Commands::default();
-            commands.remove(&self.keys.of(name), item.cas);
+            commands.remove(&key, item.cas);
             let [answer] = done(link.ask(commands).await?)?;
             if removed(answer)? {
                 return Ok(match found {

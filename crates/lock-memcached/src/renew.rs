@@ -9,7 +9,6 @@ use crate::connection::{Failed, Link};
 use crate::error;
 use crate::read::replaced;
 use crate::record::{Found, Record};
-use crate::retry::Retry;
 use crate::server_time::expiry;
 use crate::wire::Commands;
 
@@ -36,22 +35,8 @@ impl MemcachedLock {
     }
 
     async fn renew_some(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {
-        let mut retry = Retry::default();
-        let error = loop {
-            let link = match self.client.link() {
-                Ok(link) => link,
-                Err(error) => break error,
-            };
-            match self.renew_over(&link, claims).await {
-                Ok(answers) => return answers,
-                Err(failed) => {
-                    if let Err(error) = retry.after(failed, &self.client, &link) {
-                        break error;
-                    }
-                }
-            }
-        };
-        claims.iter().map(|_| Err(error.clone())).collect()
+        let renewed = self.client.retrying(|link| async move { self.renew_over(&link, claims).await }).await;
+        renewed.unwrap_or_else(|error| claims.iter().map(|_| Err(error.clone())).collect())
     }
 
     async fn renew_over(&self, link: &Link, claims: &[Claim]) -> Result<Vec<Result<Renewal>>, Failed> {
@@ -62,19 +47,19 @@ impl MemcachedLock {
             if open.is_empty() {
                 break;
             }
-            let names: Vec<_> = open.iter().map(|number| claims[*number].name.clone()).collect();
-            let (second, items) = self.look(link, &names).await?;
+            let keys: Vec<_> = open.iter().map(|number| self.keys.of(&claims[*number].name)).collect();
+            let (second, items) = self.look(link, &keys).await?;
             if second == 0 {
                 continue;
             }
             let second = second.max(self.client.server.second_at(sent));
             let (mut commands, mut asked) = (Commands::default(), Vec::new());
-            for (number, item) in open.into_iter().zip(items) {
+            for ((number, key), item) in open.into_iter().zip(&keys).zip(items) {
                 let claim = &claims[number];
                 let renewed = |item| renewed(claim, item, second);
                 match item.as_ref().map(renewed).transpose() {
                     Ok(Some(Some((cas, record)))) => {
-                        commands.replace(&self.keys.of(&claim.name), cas, record.until, &record.text()?);
+                        commands.replace(key, cas, record.until, &record.text()?);
                         asked.push(number);
                     }
                     Ok(_) => answers[number] = Some(Ok(Renewal::NotHeld)),
@@ -134,14 +119,8 @@ impl MemcachedLock {
         already: Option<&OwnerId>,
         change: impl Fn(Record, u64, u64) -> Result<Record> + Send + Sync,
     ) -> Result<Change> {
-        let mut retry = Retry::default();
-        loop {
-            let link = self.client.link()?;
-            match self.change_over(&link, claim, already, &change).await {
-                Ok(changed) => return Ok(changed),
-                Err(failed) => retry.after(failed, &self.client, &link)?,
-            }
-        }
+        let change = &change;
+        self.client.retrying(|link| async move { self.change_over(&link, claim, already, change).await }).await
     }
 
     async fn change_over(
@@ -151,9 +130,9 @@ impl MemcachedLock {
         already: Option<&OwnerId>,
         change: &(impl Fn(Record, u64, u64) -> Result<Record> + Send + Sync),
     ) -> Result<Change, Failed> {
-        let sent = self.client.server.clock.now();
+        let (sent, key) = (self.client.server.clock.now(), self.keys.of(&claim.name));
         for _ in 0..ROUNDS {
-            let (second, mut items) = self.look(link, std::slice::from_ref(&claim.name)).await?;
+            let (second, mut items) = self.look(link, std::slice::from_ref(&key)).await?;
             if second == 0 {
                 continue;
             }
@@ -168,7 +147,7 @@ impl MemcachedLock {
             }
             let record = change(*record, item.cas, second)?;
             let mut commands = Commands::default();
-            commands.replace(&self.keys.of(&claim.name), item.cas, record.until, &record.text()?);
+            commands.replace(&key, item.cas, record.until, &record.text()?);
             let answer = link.ask(commands).await?.pop().ok_or_else(error::unexpected)?;
             if replaced(answer)?.is_some() {
                 return Ok(Change::Done);

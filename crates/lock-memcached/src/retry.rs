@@ -35,6 +35,23 @@ impl Retry {
     }
 }
 
+impl Client {
+    /// Does this over a connection, and once more over another if that broke.
+    pub(crate) async fn retrying<T, F>(&self, request: impl Fn(Arc<Link>) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T, Failed>> + Send,
+    {
+        let mut retry = Retry::default();
+        loop {
+            let link = self.link()?;
+            match request(Arc::clone(&link)).await {
+                Ok(done) => return Ok(done),
+                Err(failed) => retry.after(failed, self, &link)?,
+            }
+        }
+    }
+}
+
 impl Failed {
     /// The same, of a request behind one that took effect.
     pub(crate) fn after_something_was_done(self) -> Self {

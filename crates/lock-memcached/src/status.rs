@@ -8,9 +8,7 @@ use tokio::time;
 use crate::MemcachedLock;
 use crate::connection::{Failed, Link};
 use crate::error;
-use crate::read::there;
 use crate::record::{Found, Record};
-use crate::retry::Retry;
 use crate::wire::{Commands, Reply};
 
 /// The ways in which the server lists keys. The first, which misses nothing that is moved meanwhile, is newer.
@@ -25,19 +23,12 @@ const TOGETHER: usize = 500;
 impl MemcachedLock {
     /// Who holds this lock.
     pub(crate) async fn holder_of(&self, name: &LockName) -> Result<Option<Holder>> {
-        let mut retry = Retry::default();
-        loop {
-            let link = self.client.link()?;
-            match self.look(&link, std::slice::from_ref(name)).await {
-                Ok((second, mut items)) => {
-                    let second = self.second(second);
-                    let Some(Some(item)) = items.pop() else { return Ok(None) };
-                    let Found::Held(record) = Found::read(&item, name)? else { return Ok(None) };
-                    return record.holder(item.cas, second).map(Some);
-                }
-                Err(failed) => retry.after(failed, &self.client, &link)?,
-            }
-        }
+        let keys = &[self.keys.of(name)];
+        let (second, mut items) = self.client.retrying(|link| async move { self.look(&link, keys).await }).await?;
+        let second = self.second(second);
+        let Some(Some(item)) = items.pop() else { return Ok(None) };
+        let Found::Held(record) = Found::read(&item, name)? else { return Ok(None) };
+        record.holder(item.cas, second).map(Some)
     }
 
     /// The second that was told, or what is known of it if none was.
@@ -53,25 +44,16 @@ impl MemcachedLock {
 
     /// The locks that are held, a page of them.
     pub(crate) async fn page(&self, query: &ListQuery) -> Result<Page> {
-        let mut retry = Retry::default();
-        loop {
-            let link = self.client.link()?;
-            match self.page_over(&link, query).await {
-                Ok(page) => return Ok(page),
-                Err(failed) => retry.after(failed, &self.client, &link)?,
-            }
-        }
+        self.client.retrying(|link| async move { self.page_over(&link, query).await }).await
     }
 
     async fn page_over(&self, link: &Link, query: &ListQuery) -> Result<Page, Failed> {
         let keys = self.keys_there().await?;
         let mut held = Vec::new();
         for some in keys.chunks(TOGETHER) {
-            let second = self.second(self.look(link, &[]).await?.0);
-            let mut commands = Commands::default();
-            some.iter().for_each(|key| commands.look(key));
-            for reply in link.ask(commands).await? {
-                let Some(item) = there(reply)? else { continue };
+            let (second, items) = self.look(link, some).await?;
+            let second = self.second(second);
+            for item in items.into_iter().flatten() {
                 // What is no lock of ours is not listed.
                 let Ok(record) = serde_json::from_slice::<Record>(&item.value) else { continue };
                 let Ok(name) = LockName::new(&record.name) else { continue };
@@ -90,11 +72,10 @@ impl MemcachedLock {
     async fn keys_there(&self) -> Result<Vec<String>, Failed> {
         let link = self.client.server.connect();
         let late = time::Instant::now() + self.client.server.timeout;
-        let mut ways = WAYS.into_iter();
-        let mut way = ways.next();
-        while let Some(now) = way {
+        let mut way = WAYS[0];
+        loop {
             let mut commands = Commands::default();
-            commands.keys(now, &self.keys.listed());
+            commands.keys(way, &self.keys.listed());
             match link.ask(commands).await?.pop() {
                 Some(Reply::List(lines)) => {
                     return Ok(lines.iter().filter_map(|line| self.keys.in_line(line)).collect());
@@ -108,7 +89,7 @@ impl MemcachedLock {
                     return Err(Error::new(ErrorKind::Unavailable, wrong).with_source(why).into());
                 }
                 // The older way, perhaps.
-                Some(Reply::Refused(_)) if now == WAYS[0] => way = ways.next(),
+                Some(Reply::Refused(_)) if way == WAYS[0] => way = WAYS[1],
                 Some(Reply::Refused(why)) => {
                     let wrong = "the server lists no keys; start it without -X and with its crawler, and look anew";
                     return Err(Error::new(ErrorKind::Unsupported, wrong).with_source(why).into());
@@ -116,6 +97,5 @@ impl MemcachedLock {
                 _ => return Err(error::unexpected().into()),
             }
         }
-        Err(error::unexpected().into())
     }
 }
