@@ -46,8 +46,8 @@ struct Observed {
     number: i64,
     /// So many observe it.
     observers: usize,
-    /// So often something was told of it.
-    told: watch::Sender<u64>,
+    /// Something happened.
+    told: watch::Sender<()>,
     followed: Option<Followed>,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Opening {
 pub(crate) struct Observer {
     changes: Arc<Changes>,
     line: String,
-    told: watch::Receiver<u64>,
+    told: watch::Receiver<()>,
 }
 
 impl Changes {
@@ -105,7 +105,7 @@ impl Changes {
                 observed.told.subscribe()
             }
             None => {
-                let (told, number) = (watch::Sender::new(0), state.ask_for(&line, &line, true));
+                let (told, number) = (watch::Sender::new(()), state.ask_for(&line, &line, true));
                 let receiver = told.subscribe();
                 state.lines.insert(line.clone(), Observed { number, observers: 1, told, followed: None });
                 receiver
@@ -197,7 +197,7 @@ impl Changes {
         }
         let observed = self.keys.line_of(happened.key).and_then(|line| state.lines.get(line));
         let Some(observed) = observed else { return };
-        observed.told.send_modify(|told| *told += 1);
+        observed.told.send_replace(());
         if let Some(followed) = &observed.followed {
             let news = if state.whole { Some(News::look()) } else { News::of_line(happened) };
             news.into_iter().for_each(|news| followed.tell(news));
@@ -228,7 +228,7 @@ impl State {
     /// Something may have happened in this line before it was watched.
     fn tell(&self, line: &str) {
         if let Some(observed) = self.lines.get(line) {
-            observed.told.send_modify(|told| *told += 1);
+            observed.told.send_replace(());
             observed.followed.iter().for_each(|followed| followed.tell(News::look()));
         }
     }

@@ -76,17 +76,16 @@ impl Crowds {
     /// The same in any case.
     pub(crate) fn join(&self, changes: &Arc<Changes>, spot: &Spot) -> Listener {
         // It may have happened since the line was answered. If it was not followed, the look comes when it is.
-        if let Some(mut listener) = self.hear(&spot.line) {
-            listener.look = Some(Instant::now());
-            return listener;
-        }
-        let mut kept = self.kept();
+        let mut all = self.kept();
+        let look = all.contains_key(&spot.line).then(Instant::now);
         let new = || {
             let (news, permits) = (broadcast::channel(UNHEARD).0, spot.permits.as_deref().unwrap_or_default());
             let observer = changes.follow(&spot.line, permits, news.clone());
             Kept { crowd: Arc::new(Crowd { news, seen: tokio::sync::Mutex::default(), _observer: observer }), idle: 0 }
         };
-        kept.entry(spot.line.clone()).or_insert_with(new).crowd.hear(None)
+        let kept = all.entry(spot.line.clone()).or_insert_with(new);
+        kept.idle = 0;
+        kept.crowd.hear(look)
     }
 
     pub(crate) fn any(&self) -> bool {

@@ -89,11 +89,8 @@ pub(crate) struct Followed {
 impl Followed {
     pub(crate) fn new(view: Arc<View>, asked: Instant) -> Self {
         let permits = view.permits.clone();
-        let over = permits.iter().flat_map(|permits| {
-            let holders = permits.holders(&view.line);
-            permits.taken.iter().filter(move |taken| !holders.contains(taken)).map(Taken::id)
-        });
-        let over = over.collect();
+        let is_away = |taken: &&Taken| !view.line.iter().any(|one| one.owner == taken.owner);
+        let over = permits.iter().flat_map(|permits| &permits.taken).filter(is_away).map(Taken::id).collect();
         Self { view, asked, permits, ended: HashMap::new(), left: Vec::new(), over }
     }
 

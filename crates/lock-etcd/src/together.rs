@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use etcd_client::TxnResponse;
 use lock_core::{Claim, Error, Grant, Result};
 
 use crate::Shared;
@@ -57,7 +56,7 @@ impl Shared {
         if !answer.succeeded() {
             return self.leave_all(places).await.map(|()| None);
         }
-        let at = created(&answer)?;
+        let at = revision(&answer).map_err(in_doubt)?;
         let mut grants = Vec::new();
         for ((place, ask), claim) in places.iter_mut().zip(&asks).zip(claims) {
             let own = Entry { key: place.spot.seat.clone(), created: at };
@@ -79,8 +78,4 @@ impl Shared {
         }
         Ok(())
     }
-}
-
-fn created(answer: &TxnResponse) -> Result<i64> {
-    revision(answer).map_err(in_doubt)
 }
