@@ -77,7 +77,6 @@ pub(crate) fn holder(owner: &str, held_us: i64, left_us: i64, token: i64) -> Res
 }
 
 /// The owner as it stands in the store: whose hold is kept is no owner any more.
-#[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) fn in_the_store(holder: &Holder) -> OwnerId {
     if holder.kept { holder.owner.kept() } else { holder.owner.clone() }
 }

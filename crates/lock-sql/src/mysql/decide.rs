@@ -222,7 +222,10 @@ impl<'a> Grants<'a> {
     fn change(self, enters: Option<Waits>) -> Option<Change> {
         let (state, now) = (self.state, self.state.now_us);
         let is_kept = |owner: &String| self.held.iter().any(|held| held.owner == *owner);
-        let removed = state.holders.iter().map(|held| held.owner.clone()).filter(|owner| !is_kept(owner)).collect();
+        let only = state.owner.as_deref().and_then(as_only_reader);
+        // The only reader has no row.
+        let is_gone = |owner: &String| !is_kept(owner) && only != Some(owner.as_str());
+        let removed = state.holders.iter().map(|held| held.owner.clone()).filter(is_gone).collect();
         let granted = self.granted.len() as i64;
         let was_in_line = enters.as_ref().is_some_and(|who| state.waiters.iter().any(|other| other.owner == who.owner));
         let mut change = Change {
@@ -242,7 +245,6 @@ impl<'a> Grants<'a> {
             (change.lease_us, change.expires_us) = (alone.lease_us, now.saturating_add(alone.lease_us));
         } else if let Some(kind) = self.kind.filter(|kind| *kind != Mode::Exclusive) {
             let owner = Some(marked(kind));
-            let only = state.owner.as_deref().and_then(as_only_reader);
             match only.and_then(|only| self.held.iter().find(|held| held.owner == only)) {
                 // Nobody joins it.
                 Some(_) if change.added.is_empty() => {}

@@ -103,10 +103,16 @@ pub(super) fn refuse(server: &Server<MySql>, found: Option<Finding>) -> Result<(
     Err(Error::new(ErrorKind::Unsupported, message))
 }
 
+/// Is it a server of a cluster of Galera?
+pub(super) fn is_galera(settings: &HashMap<String, String>) -> bool {
+    let set = |name: &str| settings.get(name).map(String::as_str).unwrap_or_default();
+    set("wsrep_on") == "ON" && !set("wsrep_cluster_address").is_empty()
+}
+
 fn several_primaries(settings: &HashMap<String, String>) -> Option<Finding> {
     const VOIDS: &str = "exclusion: two of its primaries grant a lock at the same time";
     let set = |name: &str| settings.get(name).map(String::as_str).unwrap_or_default();
-    if set("wsrep_on") == "ON" && !set("wsrep_cluster_address").is_empty() {
+    if is_galera(settings) {
         return Some(Finding::new(
             "wsrep_on=ON (Galera)",
             VOIDS,

@@ -304,16 +304,15 @@ impl Statements {
             )
         };
         Self {
-            probe: fill(
-                "SELECT (SELECT value FROM {t}_meta WHERE name = 'version') AS version,
-                    (SELECT CONVERT(place USING utf8mb4) FROM {t}_meta WHERE name = 'mode') AS mode,
-                    (SELECT COUNT(*) FROM (SELECT name, owner, token, lease_us, since_us, expires_us, line_us, rev FROM {t}_lock LIMIT 1) AS l),
+            probe: fill(&format!(
+                "{MODE}, {}",
+                "(SELECT COUNT(*) FROM (SELECT name, owner, token, lease_us, since_us, expires_us, line_us, rev FROM {t}_lock LIMIT 1) AS l),
                     (SELECT COUNT(*) FROM (SELECT owner, name, ticket, lease_us, client, token, at_us, mode FROM {t}_waiter LIMIT 1) AS w),
                     (SELECT COUNT(*) FROM (SELECT owner, name, token, slots, lease_us, since_us, expires_us FROM {t}_holder LIMIT 1) AS h),
                     (SELECT COUNT(*) FROM (SELECT id, seen_us, rings FROM {t}_client LIMIT 1) AS c),
                     (SELECT COUNT(*) FROM (SELECT owner, name, value, said_us, at_us FROM {t}_value LIMIT 1) AS v),
                     (SELECT COUNT(*) FROM (SELECT mark, at_us FROM {t}_gone LIMIT 1) AS g)",
-            ),
+            )),
             grant: fill(&format!("{} AND line_us <= {{now}}", GRANT.replace("{line}", ""))),
             grant_past_line: fill(&format!(
                 "{} AND NOT EXISTS (SELECT 1 FROM {{t}}_waiter AS w WHERE w.name = ? AND w.owner <> ? AND {{waits}})",

@@ -214,6 +214,7 @@ BEGIN
         IF l.owner = 'shared#' || one.who AND l.expires_us > now_us THEN
             UPDATE {t}_lock SET lease_us = one.lease, expires_us = now_us + one.lease WHERE name = one.key;
             RETURN NEXT one.who;
+            CONTINUE;
         END IF;
         CONTINUE WHEN NOT {t}_is_mark(l.owner) OR l.expires_us <= now_us;
         UPDATE {t}_holder SET lease_us = one.lease, expires_us = now_us + one.lease

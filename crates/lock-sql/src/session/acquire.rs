@@ -19,6 +19,10 @@ const TURN: Duration = Duration::from_secs(5);
 /// How often a waiter looks whether a hold has ended that has no session any more.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
+/// A new session may be idle for so long at least, until a lock is asked for: it must live until then on a busy
+/// machine.
+const AT_FIRST: Duration = Duration::from_secs(10);
+
 pub(crate) async fn take<L: BySessions>(lock: &L, claim: &Claim, waits: bool) -> Result<Option<Grant>> {
     if let Some(grant) = take_again(lock, claim).await? {
         return Ok(Some(grant));
@@ -82,7 +86,7 @@ async fn session<L: BySessions>(lock: &L, claim: &Claim, may_be_used: bool) -> R
         let idle = lock.sessions().lend().await?.filter(|_| may_be_used);
         match idle {
             Some(session) => Ok((session, false)),
-            None => Ok((lock.open(claim).await?, true)),
+            None => Ok((lock.open(claim.lease.max(AT_FIRST)).await?, true)),
         }
     };
     timeout(lock.server().timeout, opening).await.unwrap_or_else(|_| Err(lock.server().too_slow(false)))

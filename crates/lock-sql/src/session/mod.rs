@@ -11,6 +11,7 @@ mod held;
 mod sessions;
 
 use std::fmt;
+use std::time::Duration;
 
 use lock_core::{Claim, Error, ErrorKind, Grant, Holder, Instant, LockName, Renewal, Result, Unlocked};
 
@@ -59,11 +60,11 @@ pub(crate) trait BySessions: Sized {
 
     fn sweep_if_due(&self);
 
-    /// Connects, for who wants to take a lock.
+    /// Connects, for who may be idle for so long.
     ///
     /// # Errors
     /// Whatever the kind, no lock was asked for.
-    async fn open(&self, claim: &Claim) -> Result<SessionOf<Self>>;
+    async fn open(&self, idle: Duration) -> Result<SessionOf<Self>>;
 
     /// Takes the lock in this session, if need be after a wait. The lease counts from `began`, if the connection had to
     /// be made.

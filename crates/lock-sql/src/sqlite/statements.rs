@@ -66,6 +66,22 @@ macro_rules! view {
     };
 }
 
+/// What a grant makes of the row `l` that is there. Who has it already keeps its token.
+macro_rules! given {
+    () => {
+        concat!(
+            "ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, lease_us = excluded.lease_us,
+        since_us = CASE WHEN l.owner = excluded.owner AND ",
+            held!(),
+            " THEN l.since_us ELSE excluded.since_us END,
+        expires_us = excluded.expires_us, expires_wall_us = excluded.expires_wall_us, boot = excluded.boot,
+        token = CASE WHEN l.owner = excluded.owner AND ",
+            held!(),
+            " THEN l.token ELSE max(l.token + 1, excluded.token) END"
+        )
+    };
+}
+
 /// Where to wake the first in line.
 macro_rules! first {
     () => {
@@ -141,15 +157,9 @@ pub(super) const GRANT: &str = concat!(
         OR EXISTS (SELECT 1 FROM oarlock_lock AS l WHERE l.name = ?1 AND l.owner = ?2 AND ",
     held!(),
     ")
-     ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, lease_us = excluded.lease_us,
-        since_us = CASE WHEN l.owner = ?2 AND ",
-    held!(),
-    " THEN l.since_us ELSE excluded.since_us END,
-        expires_us = excluded.expires_us, expires_wall_us = excluded.expires_wall_us, boot = excluded.boot,
-        token = CASE WHEN l.owner = ?2 AND ",
-    held!(),
-    " THEN l.token ELSE max(l.token + 1, excluded.token) END
-     WHERE l.owner = ?2 OR NOT ",
+     ",
+    given!(),
+    " WHERE l.owner = ?2 OR NOT ",
     held!(),
     "
      RETURNING token"
@@ -171,15 +181,9 @@ pub(super) const GRANT_ALL: &str = concat!(
                 WHERE w.name = k.value ->> 0 AND w.owner <> k.value ->> 1 AND ",
     living!(),
     ") END)
-     ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, lease_us = excluded.lease_us,
-        since_us = CASE WHEN l.owner = excluded.owner AND ",
-    held!(),
-    " THEN l.since_us ELSE excluded.since_us END,
-        expires_us = excluded.expires_us, expires_wall_us = excluded.expires_wall_us, boot = excluded.boot,
-        token = CASE WHEN l.owner = excluded.owner AND ",
-    held!(),
-    " THEN l.token ELSE max(l.token + 1, excluded.token) END
-     RETURNING name, token"
+     ",
+    given!(),
+    " RETURNING name, token"
 );
 
 /// When the line of the rate limiter in the row `l` is free: not before now, and one of another boot is forgotten.
@@ -189,30 +193,37 @@ macro_rules! begins {
     };
 }
 
+/// How long it is until whoever asks goes on, if the line is not free.
+macro_rules! goes_on {
+    () => {
+        concat!(begins!(), " - ?4 + excluded.since_us")
+    };
+}
+
+/// Until when the line is taken then.
+macro_rules! line_end {
+    () => {
+        concat!(begins!(), " + (", goes_on!(), " <= ?7) * ?6")
+    };
+}
+
 /// Reserves ?6 of the line of a rate limiter, of which ?8 has to be over first, if that is no longer than ?7 from now. The
 /// row is that of a lock that nobody has: `expires_us` is until when the line is taken, `since_us` how long it is until
 /// whoever asked goes on, and `lease_us` whether it was reserved. Answers these two.
 pub(super) const RESERVE: &str = concat!(
     "INSERT INTO oarlock_lock AS l (name, owner, lease_us, since_us, expires_us, expires_wall_us, boot, token)
-     SELECT ?1, NULL, f.fits, CAST(?8 AS INTEGER), ?4 + f.fits * ?6, ?5 + f.fits * ?6, ?3, 0
-     FROM (SELECT CAST(?8 AS INTEGER) <= ?7 AS fits) AS f WHERE true
+     SELECT ?1, NULL, f.ahead <= ?7, f.ahead, ?4 + (f.ahead <= ?7) * ?6, ?5 + (f.ahead <= ?7) * ?6, ?3, 0
+     FROM (SELECT CAST(?8 AS INTEGER) AS ahead) AS f WHERE true
      ON CONFLICT (name) DO UPDATE SET
         lease_us = ",
-    begins!(),
-    " - ?4 + CAST(?8 AS INTEGER) <= ?7,
-        since_us = ",
-    begins!(),
-    " - ?4 + CAST(?8 AS INTEGER),
-        expires_us = ",
-    begins!(),
-    " + (",
-    begins!(),
-    " - ?4 + CAST(?8 AS INTEGER) <= ?7) * ?6,
-        expires_wall_us = ",
-    begins!(),
-    " - ?4 + ?5 + (",
-    begins!(),
-    " - ?4 + CAST(?8 AS INTEGER) <= ?7) * ?6,
+    goes_on!(),
+    " <= ?7, since_us = ",
+    goes_on!(),
+    ", expires_us = ",
+    line_end!(),
+    ", expires_wall_us = ",
+    line_end!(),
+    " - ?4 + ?5,
         boot = ?3
      RETURNING lease_us AS fits, since_us AS wait_us"
 );

@@ -8,7 +8,7 @@ use super::SqliteLock;
 use super::row::Row;
 use super::statements::{Ask, HOLDER, INSPECT, LIST};
 use super::store::Failure;
-use crate::keys::holder;
+use crate::keys::{holder, in_the_store};
 use crate::modes::{is_marked, mark, mode, together};
 
 impl SqliteLock {
@@ -59,8 +59,7 @@ impl SqliteLock {
                     None => continue,
                 }
             }
-            let owner = if holder.kept { holder.owner.kept() } else { holder.owner.clone() };
-            match self.release(name, &owner).await {
+            match self.release(name, &in_the_store(&holder)).await {
                 Ok(Some(Unlocked::Released)) => {
                     if holder.value.is_some() {
                         self.hide(name, &holder.owner).await;

@@ -8,7 +8,7 @@ use super::connection::{Identity, Key, Session, idle};
 use super::{MySqlSessionLock, hex, script};
 use crate::keys::{duration, micros};
 use crate::mysql::arguments;
-use crate::server::{Again, Read, Statement};
+use crate::server::{Again, Read};
 use crate::session::{BySessions, Does, Failed, LOOK, Taken, lent, wait};
 
 /// For so many seconds whoever need not be served in its turn stands in line before it comes again. A client that is
@@ -43,7 +43,8 @@ impl MySqlSessionLock {
         waits: bool,
     ) -> Result<Taken<Key>, Failed> {
         let key = self.key(&claim.name);
-        let (key_text, shows) = (key.text(), claim.value.as_ref().map(|value| hex(value.as_str())));
+        let (key_text, shows) = (key.text(), claim.value.is_some());
+        let value = claim.value.as_ref().map(|value| hex(value.as_str())).unwrap_or_default();
         let (name, owner) = (hex(&self.prefix.key(&claim.name)), hex(claim.owner.as_str()));
         let (lease, id) = (micros(claim.lease).to_string(), session.identity.id.to_string());
         let patience = match (waits, claim.fair) {
@@ -51,7 +52,7 @@ impl MySqlSessionLock {
             (true, false) => PATIENCE,
             (true, true) => FAIR_PATIENCE,
         };
-        let (patience, value) = (patience.to_string(), shows.clone().unwrap_or_default());
+        let patience = patience.to_string();
         let values = [
             ("{key}", &key_text),
             ("{name}", &name),
@@ -63,18 +64,17 @@ impl MySqlSessionLock {
             ("{waited}", &"0".to_owned()),
         ];
         let statements = &self.statements;
-        let which = |statement: &'_ Statement, showing: &'_ Statement| {
-            if shows.is_some() { Statement::clone(showing) } else { Statement::clone(statement) }
+        let take = match (waits, shows) {
+            (false, false) => &statements.take,
+            (false, true) => &statements.take_showing,
+            (true, false) => &statements.wait,
+            (true, true) => &statements.wait_showing,
         };
-        let take = match waits {
-            true => which(&statements.wait, &statements.wait_showing),
-            false => which(&statements.take, &statements.take_showing),
-        };
-        let take_over = which(&statements.take_over, &statements.take_over_showing);
+        let take_over = if shows { &statements.take_over_showing } else { &statements.take_over };
         // Does the session have the server's lock already, and is that seen?
         let (mut has_it, mut is_shown, mut seen) = (false, false, false);
         loop {
-            let statement = if has_it { &take_over } else { &take };
+            let statement = if has_it { take_over } else { take };
             let text = self.set_idle(session, claim.lease) + &script(statement, values);
             let asked = self.server.clock.now();
             let (_, results) = match waits && !has_it {

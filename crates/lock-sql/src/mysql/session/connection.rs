@@ -26,7 +26,7 @@ pub(super) type Session = session::Session<MySql, Identity>;
 
 /// What the server calls the lock of a name: a hash, for its own are short, and to it `A` is `a`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key([u8; 16]);
+pub(crate) struct Key(u128);
 
 impl Key {
     pub(super) fn new(space: &str, key: &str) -> Self {
@@ -36,17 +36,12 @@ impl Key {
         hash.update(key);
         let mut bytes = [0; 16];
         bytes.iter_mut().zip(hash.finalize()).for_each(|(byte, hashed)| *byte = hashed);
-        Self(bytes)
+        Self(u128::from_be_bytes(bytes))
     }
 
     /// Forty characters.
     pub(super) fn text(self) -> String {
-        let mut text = String::with_capacity(40);
-        text.push_str("oarlock_");
-        for digit in self.0.into_iter().flat_map(|byte| [byte >> 4, byte & 15]) {
-            text.push(char::from_digit(digit.into(), 16).unwrap_or_default());
-        }
-        text
+        format!("oarlock_{:032x}", self.0)
     }
 }
 

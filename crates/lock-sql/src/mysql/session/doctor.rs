@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use lock_core::{ErrorKind, Finding, Result, warn_of};
 
 use super::{MySqlSessionLock, arguments};
-use crate::mysql::doctor::{refuse, settings};
+use crate::mysql::doctor::{is_galera, refuse, settings};
 use crate::server::{Again, Read};
 
 /// What has to be known of a server.
@@ -64,7 +64,7 @@ fn of_a_group(settings: &HashMap<String, String>) -> Option<Finding> {
         "exclusion: each server of the group has locks of its own, and nothing tells the others of them";
     let set = |name: &str| settings.get(name).map(String::as_str).unwrap_or_default();
     let advice = "use mode=row, or a server of its own for the locks";
-    if set("wsrep_on") == "ON" && !set("wsrep_cluster_address").is_empty() {
+    if is_galera(settings) {
         return Some(Finding::new("wsrep_on=ON (Galera)", VOIDS, advice));
     }
     let group = set("group_replication_group_name");
@@ -92,9 +92,10 @@ fn findings(settings: &HashMap<String, String>, most_connections: u64) -> Vec<Fi
             ));
         }
     }
-    for (name, bad) in [("innodb_flush_log_at_trx_commit", &["0", "2"][..]), ("innodb_doublewrite", &["OFF"][..])] {
+    for (name, bad, good) in
+        [("innodb_flush_log_at_trx_commit", &["0", "2"][..], "1"), ("innodb_doublewrite", &["OFF"][..], "ON")]
+    {
         if bad.contains(&set(name)) {
-            let good = if name.ends_with("commit") { "1" } else { "ON" };
             found.push(Finding::new(
                 format!("{name}={}", set(name)),
                 "tokens that rise over a crash of the host: what they are counted from may fall back",

@@ -31,10 +31,7 @@ impl MySqlSessionLock {
     /// finds the hold that goes on.
     async fn keep_without(&self, claim: &Claim, rest: &String, session: Option<Identity>) -> Result<Kept> {
         let key = self.key(&claim.name);
-        let session = match session {
-            Some(session) => Some(session),
-            None => self.noted(claim, key).await?,
-        };
+        let session = self.session_of(claim, key, session).await?;
         let values = [("{key}", &key.text()), ("{owner}", &hex(claim.owner.as_str())), ("{rest}", rest)];
         let answer = self.run(&self.statements.keep_alone, values, Again::Yes).await?;
         let is_kept = answer.rows.first().map_or(Ok(0), |row| row.read::<i64, _>(0))? > 0;

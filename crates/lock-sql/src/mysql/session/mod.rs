@@ -69,10 +69,6 @@ pub(super) use statements::SCHEMA;
 use statements::Statements;
 use tokens::Ceiling;
 
-/// A new session may be idle for so long at least, until a lock is asked for: it must live until then on a busy
-/// machine.
-const AT_FIRST: Duration = Duration::from_secs(10);
-
 /// Locks in a MySQL or MariaDB database by sessions of the server: the mode `session`.
 ///
 /// It takes one connection for each name that is held or waited for, and no request waits for the disk. Waiters stand
@@ -148,8 +144,8 @@ impl BySessions for MySqlSessionLock {
         self.sweep();
     }
 
-    async fn open(&self, claim: &Claim) -> Result<Session> {
-        self.open_session(claim.lease.max(AT_FIRST)).await
+    async fn open(&self, idle: Duration) -> Result<Session> {
+        self.open_session(idle).await
     }
 
     async fn request(

@@ -33,10 +33,7 @@ impl MySqlSessionLock {
     /// Ends the session that asked for this claim, or the one that the note names, and then frees the lock.
     pub(super) async fn end(&self, claim: &Claim, session: Option<Identity>, again: Again) -> Result<Unlocked> {
         let key = self.key(&claim.name);
-        let session = match session {
-            Some(session) => Some(session),
-            None => self.noted(claim, key).await?,
-        };
+        let session = self.session_of(claim, key, session).await?;
         if let Some(session) = session
             && !self.end_session(session).await?
         {
@@ -53,8 +50,16 @@ impl MySqlSessionLock {
         Ok(if changed(&answer, 0) > 0 { Unlocked::Released } else { Unlocked::NotHeld })
     }
 
-    /// The session that the owner's note names.
-    pub(super) async fn noted(&self, claim: &Claim, key: Key) -> Result<Option<Identity>> {
+    /// This session, or else the one that the owner's note names.
+    pub(super) async fn session_of(
+        &self,
+        claim: &Claim,
+        key: Key,
+        session: Option<Identity>,
+    ) -> Result<Option<Identity>> {
+        if session.is_some() {
+            return Ok(session);
+        }
         let arguments = arguments!(key.text().as_str(), claim.owner.as_str());
         let answer = self.server.run(&self.statements.noted, arguments, Again::Yes).await?;
         let Some(row) = answer.rows.first() else { return Ok(None) };

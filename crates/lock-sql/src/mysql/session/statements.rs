@@ -4,7 +4,7 @@
 //! Statements on the tables in memory decide alone: such a table is locked as a whole by who writes to it. `{now}` is
 //! the time at which it is come to.
 
-use super::super::statements::NOW;
+use super::super::statements::{MODE, NOW};
 use crate::server::{Statement, Table};
 
 /// What makes the tables.
@@ -171,14 +171,13 @@ impl Statements {
             )
         };
         Self {
-            probe: fill(
-                "SELECT (SELECT value FROM {t}_meta WHERE name = 'version') AS version,
-                    (SELECT CONVERT(place USING utf8mb4) FROM {t}_meta WHERE name = 'mode') AS mode,
-                    (SELECT COUNT(*) FROM (SELECT one, server, floor FROM {t}_epoch LIMIT 1) AS e),
+            probe: fill(&format!(
+                "{MODE}, {}",
+                "(SELECT COUNT(*) FROM (SELECT one, server, floor FROM {t}_epoch LIMIT 1) AS e),
                     (SELECT COUNT(*) FROM (SELECT k, name, owner, token, session, lease_us, since_us, expires_us FROM {t}_hold LIMIT 1) AS h),
                     (SELECT COUNT(*) FROM (SELECT session, k, name, owner, at_us FROM {t}_wait LIMIT 1) AS w),
                     (SELECT COUNT(*) FROM (SELECT owner, k, value, said_us, at_us FROM {t}_shown LIMIT 1) AS v)",
-            ),
+            )),
             floor: fill("SELECT {me} AS me, (SELECT e.floor FROM {epoch}) AS floor"),
             now: fill("SELECT {now} AS now_us"),
             lift_ceiling: fill("UPDATE {t}_meta SET value = GREATEST(value + 1, ?) WHERE name = 'ceiling'"),

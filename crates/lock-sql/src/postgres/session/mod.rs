@@ -66,10 +66,6 @@ use connection::{Identity, Session};
 pub(super) use statements::SCHEMA;
 use statements::{Statements, literal};
 
-/// A new session may be idle for so long at least, until a lock is asked for: it must live until then on a busy
-/// machine.
-const AT_FIRST: Duration = Duration::from_secs(10);
-
 /// Locks in a PostgreSQL database, version 14 or later, by sessions of the server: the mode `session`.
 ///
 /// It takes one connection for each name that is held or waited for, and no request waits for the disk. Waiters stand
@@ -160,8 +156,8 @@ impl BySessions for PostgresSessionLock {
         self.sweep();
     }
 
-    async fn open(&self, claim: &Claim) -> Result<Session> {
-        self.open_session(idle_ms(claim.lease.max(AT_FIRST))).await
+    async fn open(&self, idle: Duration) -> Result<Session> {
+        self.open_session(idle_ms(idle)).await
     }
 
     async fn request(
