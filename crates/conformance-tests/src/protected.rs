@@ -112,7 +112,8 @@ impl Protected for Files {
     }
 
     async fn log(&self, resource: &str) -> io::Result<Vec<Access>> {
-        Ok(Workload::accesses(&self.0, [resource.to_owned()].into_iter())?.pop().map_or(Vec::new(), |(_, log)| log))
+        let path = Workload::resource(&self.0, resource);
+        if path.exists() { Resource::log(&path) } else { Ok(Vec::new()) }
     }
 }
 

@@ -102,7 +102,7 @@ pub(crate) async fn requests(url: &str) -> f64 {
     calls.map(|calls| calls.parse::<f64>().expect("a number")).sum()
 }
 
-async fn our_cycle(lock: Arc<RedisLock>, task: usize) -> Instant {
+pub(crate) async fn our_cycle(lock: Arc<impl DistributedLock + ?Sized>, task: usize) -> Instant {
     let name = LockName::new(&task.to_string()).expect("a name");
     let claim = Claim::new(name, OwnerId::from_store(&format!("bench@host:1#{task}")), LEASE);
     lock.lock(&claim).await.expect("free");

@@ -45,7 +45,7 @@ pub use tokens::TokensOf;
 use crate::contract::{
     Capabilities, Claim, Clock, DistributedLock, Error, ErrorKind, Finding, Grant, Holder, Instant, Kept, ListQuery,
     LockName, LockStatus, LockValue, Notice, OwnerId, Page, Proclaimed, Renewal, Reservation, Reserved, Result,
-    StoreToken, Unlocked,
+    StoreToken, TAKE_ALL, Unlocked,
 };
 
 /// A lock in two stores, an old one and a new one: it is held while it is held in both.
@@ -164,7 +164,7 @@ impl DistributedLock for Both {
 
     /// One after the other: all clients take the old store's lock of a name before the new one's.
     async fn try_lock_all(&self, _claims: &[Claim]) -> Result<Option<Vec<Grant>>> {
-        Err(self.capabilities().cannot("take several locks in one request"))
+        Err(self.capabilities().cannot(TAKE_ALL))
     }
 
     async fn lock(&self, claim: &Claim) -> Result<Grant> {

@@ -14,7 +14,7 @@ mod token;
 mod value;
 
 pub use backend::{Capabilities, DistributedLock, Grant, Kept, Notice, Proclaimed, Renewal, Scope, Unlocked};
-pub(crate) use backend::{KEEP, LIMIT, SHOW};
+pub(crate) use backend::{KEEP, LIMIT, SHOW, TAKE_ALL};
 pub use claim::{Claim, OwnerId};
 pub use clock::{Clock, Instant, ManualClock, SystemClock};
 pub use error::{Error, ErrorKind, Result};

@@ -1,6 +1,6 @@
 //! `latch`: to arrive, and to wait until all have.
 
-use oarlock::{ErrorKind, Locks};
+use oarlock::Locks;
 
 use crate::args::LatchArgs;
 use crate::exit::{CONFLICT, Failure};
@@ -14,10 +14,7 @@ pub(crate) async fn latch(args: &LatchArgs, locks: &Locks) -> Result<u8, Failure
         output::print(&format!("{} of {} have arrived\n", arrived.arrived, arrived.of))?;
     }
     if let Some(wait) = args.wait {
-        match unless_interrupted(latch.within(wait).wait()).await? {
-            Err(error) if error.kind() == ErrorKind::Timeout => return Err(Failure::new(CONFLICT, error.to_string())),
-            waited => waited?,
-        }
+        unless_interrupted(latch.within(wait).wait()).await??;
         return Ok(0);
     }
     if args.arrive.is_some() {

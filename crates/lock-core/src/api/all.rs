@@ -192,7 +192,7 @@ impl All {
         let names = locks.iter().map(|(name, _)| name.clone()).collect();
         // A wait of zero bounds nothing: one request has to be let through.
         let deadline = deadline.filter(|deadline| *deadline > self.core.clock.now());
-        together(&self.core, names, &self.options_of(Mode::Exclusive, deadline), deadline).await.map(AllGuard::new)
+        together(&self.core, names, &self.options, deadline).await.map(AllGuard::new)
     }
 
     /// One after the other; `None` if one was lost meanwhile.

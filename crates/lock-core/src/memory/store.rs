@@ -145,11 +145,7 @@ impl Store {
             }
         }
         let State { locks, tokens, .. } = &mut *state;
-        let take = |claim: &Claim| match locks.entry(claim.name.clone()).or_default() {
-            lock if lock.held_by(&claim.owner).is_some() => lock.join(claim, tokens, now),
-            lock => Ok(Some(lock.hold(claim, tokens, now))),
-        };
-        claims.iter().map(take).collect()
+        claims.iter().map(|claim| locks.entry(claim.name.clone()).or_default().join(claim, tokens, now)).collect()
     }
 
     pub(super) fn reserve(&self, name: &LockName, wanted: &Reservation) -> Reserved {

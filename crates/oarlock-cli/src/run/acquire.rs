@@ -40,11 +40,14 @@ pub(super) async fn acquire(
     match result {
         Ok(Some(guard)) => Ok(guard),
         Ok(None) => Err(Failure::new(args.conflict(), busy(&names, locks).await)),
-        Err(error) => {
-            let failure = Failure::config(&error);
-            Err(if failure.code == CONFLICT { Failure { code: args.conflict(), ..failure } } else { failure })
-        }
+        Err(error) => Err(failed(args, &error)),
     }
+}
+
+/// With the code that was chosen for what does not come in time.
+pub(super) fn failed(args: &RunArgs, error: &oarlock::Error) -> Failure {
+    let failure = Failure::config(error);
+    if failure.code == CONFLICT { Failure { code: args.conflict(), ..failure } } else { failure }
 }
 
 /// What is left of the wait, after connecting.

@@ -5,16 +5,14 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
-use oarlock::{ErrorKind, Locks};
+use oarlock::Locks;
 use tokio::time::Instant;
 
-use super::acquire::{interruptible, wait_left};
+use super::acquire::{failed, interruptible, wait_left};
 use super::signals::Signals;
+use super::supervise::OF_A_LOCK;
 use crate::args::RunArgs;
-use crate::exit::{CONFLICT, Failure};
-
-/// How long closing the store may take before the command begins.
-const CLOSING: Duration = Duration::from_secs(2);
+use crate::exit::Failure;
 
 /// Becomes the command, with the exit code and the signals that are its own.
 ///
@@ -28,29 +26,22 @@ pub(super) async fn begin(
     started: Instant,
 ) -> Result<Infallible, Failure> {
     let name = args.job.name.as_str();
-    let limiter = locks.rate_limiter(name, permits, per).map_err(|error| Failure::config(&error))?;
-    let turn = async {
-        if args.try_lock {
-            return limiter.try_acquire(1).await;
-        }
-        let limiter = limiter.clone();
-        let limiter = if args.wait.is_some() { limiter.wait(wait_left(args, started)) } else { limiter };
-        limiter.acquire(1).await.map(|()| true)
-    };
+    let mut limiter = locks.rate_limiter(name, permits, per).map_err(|error| Failure::config(&error))?;
+    if let Some(wait) = wait_left(args, started) {
+        limiter = limiter.wait(wait);
+    }
+    let turn =
+        async { if args.try_lock { limiter.try_acquire(1).await } else { limiter.acquire(1).await.map(|()| true) } };
     match interruptible(signals, turn, std::future::pending()).await? {
         Ok(true) => {}
         Ok(false) => return Err(Failure::new(args.conflict(), format!("{name:?} lets nobody begin at the moment"))),
-        Err(error) => {
-            let failure = if error.kind() == ErrorKind::Invalid { Failure::config(&error) } else { error.into() };
-            return Err(if failure.code == CONFLICT { Failure { code: args.conflict(), ..failure } } else { failure });
-        }
+        Err(error) => return Err(failed(args, &error)),
     }
-    let _ = locks.shutdown(CLOSING).await;
+    let _ = locks.shutdown(crate::SHUTDOWN).await;
     let (program, arguments) = args.job.command.split_first().expect("clap requires a command");
     let mut command = Command::new(program);
     command.args(arguments).env("OARLOCK_NAME", name);
-    // What an `oarlock run` around this one has set is about a lock.
-    for variable in ["OARLOCK_TOKEN", "OARLOCK_TOKENS", "OARLOCK_SHARED", "OARLOCK_SLOT", "OARLOCK_SLOTS"] {
+    for variable in OF_A_LOCK {
         command.env_remove(variable);
     }
     Err(Failure::cannot_run(program, &command.exec()))

@@ -17,6 +17,10 @@ use crate::exit::{Failure, OS_ERROR, SIGNAL};
 use crate::itself;
 use crate::output::say;
 
+/// What an `oarlock run` around this one has set about its lock.
+pub(super) const OF_A_LOCK: [&str; 5] =
+    ["OARLOCK_TOKEN", "OARLOCK_TOKENS", "OARLOCK_SHARED", "OARLOCK_SLOT", "OARLOCK_SLOTS"];
+
 /// How long after the grace we end the group ourselves, in case the guardian is stopped.
 const BACKSTOP: Duration = Duration::from_secs(1);
 
@@ -184,11 +188,10 @@ fn start(
     command.arg("--").args(&job.command);
     // A job that runs once has the lock of its slot.
     let lease = leases.get(&job.name).or(leases.iter().next()).expect("there is at least one");
-    command.env("OARLOCK_NAME", lease.name().as_str()).env("OARLOCK_TOKEN", lease.fencing_token().to_string());
-    // What an `oarlock run` around this one has set is about another lock.
-    for variable in ["OARLOCK_SHARED", "OARLOCK_SLOT", "OARLOCK_SLOTS", "OARLOCK_TOKENS"] {
+    for variable in OF_A_LOCK {
         command.env_remove(variable);
     }
+    command.env("OARLOCK_NAME", lease.name().as_str()).env("OARLOCK_TOKEN", lease.fencing_token().to_string());
     if lease.mode() == Mode::Shared {
         command.env("OARLOCK_SHARED", "1");
     }

@@ -5,6 +5,7 @@ mod http;
 mod redis;
 mod sql;
 
+use std::any::Any;
 use std::io;
 use std::path::Path;
 
@@ -39,14 +40,7 @@ pub(crate) const CHECKED: [&str; 5] = ["postgres", "mysql", "sqlite", "redis", "
 pub(crate) struct Started {
     /// How workers open it.
     pub(crate) url: String,
-    _server: Option<Server>,
-}
-
-enum Server {
-    Postgres { _server: PostgresServer },
-    MariaDb { _server: MariaDbServer },
-    Redis { _server: RedisServer },
-    Http { _server: http::Server },
+    _server: Option<Box<dyn Any>>,
 }
 
 impl Place {
@@ -55,20 +49,20 @@ impl Place {
         let (url, server) = match self {
             Self::Postgres => {
                 let server = PostgresServer::start();
-                (server.url(), Some(Server::Postgres { _server: server }))
+                (server.url(), Some(Box::new(server) as Box<dyn Any>))
             }
             Self::Mysql => {
                 let server = MariaDbServer::start();
-                (server.url(), Some(Server::MariaDb { _server: server }))
+                (server.url(), Some(Box::new(server) as Box<dyn Any>))
             }
             Self::Redis => {
                 let server = RedisServer::start();
-                (server.url(), Some(Server::Redis { _server: server }))
+                (server.url(), Some(Box::new(server) as Box<dyn Any>))
             }
             Self::Sqlite => (format!("sqlite:{}?mode=rwc", folder.join("protected.db").display()), None),
             Self::Http | Self::Unchecked => {
                 let server = http::Server::start(self == Self::Http).await.map_err(|error| error.to_string())?;
-                (server.url(), Some(Server::Http { _server: server }))
+                (server.url(), Some(Box::new(server) as Box<dyn Any>))
             }
         };
         let made = match self {
@@ -94,6 +88,23 @@ pub(crate) fn open(url: String) -> BoxFuture<'static, io::Result<Box<dyn Protect
             _ => Err(io::Error::other(format!("{url}: there is no such place"))),
         }
     })
+}
+
+/// A kind of access as the places know it.
+fn number_of(kind: Kind) -> i32 {
+    match kind {
+        Kind::Read => 0,
+        Kind::Write => 1,
+        Kind::Share => 2,
+    }
+}
+
+fn kind_of(number: i32) -> Kind {
+    match number {
+        0 => Kind::Read,
+        1 => Kind::Write,
+        _ => Kind::Share,
+    }
 }
 
 /// What an application shows of its lock.

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use async_trait::async_trait;
 use conformance_tests::protected::{Protected, Shown, Wanted};
-use conformance_tests::resource::{Access, Kind};
+use conformance_tests::resource::Access;
 use oarlock::ErrorKind;
 use oarlock::fence::redis::{Script, script};
 use redis::aio::MultiplexedConnection;
@@ -45,12 +45,9 @@ fn history(resource: &str) -> String {
 #[async_trait]
 impl Protected for Counters {
     async fn access(&self, resource: &str, shown: &Shown, wanted: Wanted) -> io::Result<Option<u64>> {
-        let (script, kind) = match wanted {
-            Wanted::Read => (&READ, "read"),
-            Wanted::Share => (&READ, "share"),
-            Wanted::Write(_) => (&WRITE, "write"),
-        };
-        let call = script.key(format!("{{{resource}}}:value")).key(history(resource)).arg(kind).arg(shown.token);
+        let script = if let Wanted::Write(_) = wanted { &WRITE } else { &READ };
+        let call = script.key(format!("{{{resource}}}:value")).key(history(resource));
+        let call = call.arg(super::number_of(wanted.kind())).arg(shown.token);
         let call = if let Wanted::Write(value) = wanted { call.arg(value) } else { call };
         match call.run(&mut self.0.clone(), super::access(shown)?).await {
             Ok(value) => Ok(Some(value)),
@@ -64,12 +61,7 @@ impl Protected for Counters {
         let lines: Vec<String> = lines.map_err(io::Error::other)?;
         let accesses = lines.iter().map(|line| {
             let mut words = line.split(' ');
-            let kind = match words.next() {
-                Some("read") => Kind::Read,
-                Some("share") => Kind::Share,
-                Some("write") => Kind::Write,
-                _ => return None,
-            };
+            let kind = super::kind_of(words.next()?.parse().ok()?);
             let mut number = || words.next()?.parse().ok();
             Some((kind, number()?, number()?))
         });

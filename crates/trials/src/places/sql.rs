@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance_tests::protected::{Protected, Shown, Wanted};
-use conformance_tests::resource::{Access, Kind};
+use conformance_tests::resource::Access;
 use oarlock::{ErrorKind, fence};
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::postgres::PgConnectOptions;
@@ -19,22 +19,6 @@ const TABLES: [&str; 2] = [
     "CREATE TABLE history (id {number} PRIMARY KEY, resource VARCHAR(64) NOT NULL, kind INT NOT NULL, \
      token BIGINT NOT NULL, value BIGINT NOT NULL)",
 ];
-
-fn number_of(kind: Kind) -> i32 {
-    match kind {
-        Kind::Read => 0,
-        Kind::Write => 1,
-        Kind::Share => 2,
-    }
-}
-
-fn kind_of(number: i32) -> Kind {
-    match number {
-        0 => Kind::Read,
-        1 => Kind::Write,
-        _ => Kind::Share,
-    }
-}
 
 /// The counters in a database of one kind: how its column of numbers that count up is made, how a transaction begins,
 /// how a statement's parameters are written, which errors say that another transaction was in the way, how it is
@@ -91,7 +75,7 @@ macro_rules! counters {
                     };
                     sqlx::query(sql("INSERT INTO history (resource, kind, token, value) VALUES (?, ?, ?, ?)"))
                         .bind(resource)
-                        .bind(number_of(wanted.kind()))
+                        .bind(super::number_of(wanted.kind()))
                         .bind(shown.token as i64)
                         .bind(value)
                         .execute(&mut *tx)
@@ -120,7 +104,9 @@ macro_rules! counters {
                 let text = "SELECT kind, token, value FROM history WHERE resource = ? ORDER BY id";
                 let rows = sqlx::query_as::<_, (i32, i64, i64)>(sqlx::AssertSqlSafe($text(text)));
                 let rows = rows.bind(resource.to_owned()).fetch_all(&self.0).await.map_err(io::Error::other)?;
-                Ok(super::log(rows.into_iter().map(|(kind, token, value)| (kind_of(kind), token as u64, value as u64))))
+                Ok(super::log(
+                    rows.into_iter().map(|(kind, token, value)| (super::kind_of(kind), token as u64, value as u64)),
+                ))
             }
         }
     };
