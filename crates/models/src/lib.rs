@@ -1,0 +1,83 @@
+//! Models of the protocols: all that a few clients and a store can do, in every order. Each model names the code that
+//! it stands for, and the rules that it checks. And each has mutations: faults, some of them once found in the code,
+//! that the rules must catch.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+use std::fmt;
+use std::hash::Hash;
+
+use stateright::{Checker, Model};
+
+/// A model, without its types.
+pub struct Proof {
+    /// What it is called.
+    pub name: &'static str,
+    /// The files that it stands for.
+    pub stands_for: &'static [&'static str],
+    /// The rules that hold in every state, or on every path.
+    pub rules: &'static [&'static str],
+    /// The faults that it can be given, by name.
+    pub mutations: &'static [&'static str],
+    /// Explores all of the model, with this fault or none.
+    pub explore: fn(mutation: Option<&'static str>) -> Explored,
+    /// Walks at random through a model too large to explore, with this seed; without faults.
+    pub walk: fn(seed: u64) -> Explored,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explored {
+    /// How many states there were.
+    pub states: usize,
+    /// The rules that were broken, each with the way there.
+    pub broken: Vec<(&'static str, String)>,
+}
+
+/// All of them.
+pub const ALL: &[Proof] = &[];
+
+/// Explores all that can happen.
+pub fn explore<M>(model: M) -> Explored
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Hash + Send + Sync + Clone + PartialEq + fmt::Debug,
+    M::Action: Clone + PartialEq + fmt::Debug + Send + Sync,
+{
+    let checker = model.checker().spawn_bfs().join();
+    explored(&checker)
+}
+
+/// What a checker found.
+pub fn explored<M: Model>(checker: &impl Checker<M>) -> Explored
+where
+    M::State: Clone + PartialEq + fmt::Debug + Hash,
+    M::Action: fmt::Debug + Clone + PartialEq,
+{
+    let broken = checker.discoveries().into_iter().map(|(rule, path)| (rule, format!("{:?}", path.into_actions())));
+    Explored { states: checker.unique_state_count(), broken: broken.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ALL;
+
+    #[test]
+    fn rules_hold() {
+        for proof in ALL {
+            let explored = (proof.explore)(None);
+            assert_eq!(explored.broken, [], "{}", proof.name);
+            assert_eq!((proof.walk)(1).broken, [], "{}", proof.name);
+        }
+    }
+
+    #[test]
+    fn mutations_are_caught() {
+        for proof in ALL {
+            assert!(proof.mutations.len() >= 3, "{}", proof.name);
+            for mutation in proof.mutations {
+                assert_ne!((proof.explore)(Some(mutation)).broken, [], "{}: {mutation}", proof.name);
+            }
+        }
+    }
+}
