@@ -18,7 +18,7 @@ pub(crate) type Answers<T> = Vec<Option<Result<T>>>;
 
 /// How much longer than the majority a store is waited for. Once, if it does not answer: then it is late. It is long
 /// enough for one that is busy, so that a lock is seldom held in fewer stores than could be.
-const GRACE: Duration = Duration::from_millis(250);
+pub(crate) const GRACE: Duration = Duration::from_millis(250);
 
 /// Asks these stores, each by its place, all at once. Ends a moment after the answers have `decided`, and drops what
 /// still runs then. Whoever did not answer in time the last time is not waited for then.

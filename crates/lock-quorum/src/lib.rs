@@ -31,7 +31,8 @@
 //!    does at each grant.)
 //!
 //! If there is no majority, whatever was granted is given back. A release goes to all stores, and again to those that
-//! do not answer. A renewal counts if a majority prolongs the lease.
+//! do not answer. A renewal counts if a majority prolongs the lease. A store that has lost the hold has its tokens
+//! raised to *T* then, and is asked to grant the lock again. So a hold outlives stores that are emptied one by one.
 //!
 //! # Why no two hold a lock at once
 //!
@@ -79,8 +80,6 @@
 //!   quorum's own is taken in each and looked for in the others. Two databases of one server are not told apart from
 //!   two servers.
 //! - **First come, first served**, values, kept holds, readers and permits: see [`Capabilities`].
-//! - A store that lost a hold does not get it back before the next acquisition. So a hold ends when the last majority
-//!   is gone, however slowly the stores restart one after the other.
 //!
 //! Names that begin with `oarlock-quorum/` are the quorum's own in each store; lists leave them out.
 #![forbid(unsafe_code)]

@@ -79,6 +79,31 @@ impl QuorumLock {
     }
 }
 
+/// Releases at a store later, unless it is disarmed before.
+pub(crate) struct LeftLater<'a> {
+    lock: &'a QuorumLock,
+    place: usize,
+    claim: Option<&'a Claim>,
+}
+
+impl<'a> LeftLater<'a> {
+    pub(crate) fn new(lock: &'a QuorumLock, place: usize, claim: &'a Claim) -> Self {
+        Self { lock, place, claim: Some(claim) }
+    }
+
+    pub(crate) fn disarm(mut self) {
+        self.claim = None;
+    }
+}
+
+impl Drop for LeftLater<'_> {
+    fn drop(&mut self) {
+        if let Some(claim) = self.claim {
+            self.lock.leave_later(self.place, claim);
+        }
+    }
+}
+
 /// As long as this is there, the owner's release is on its way.
 struct Leaving {
     inner: Arc<Inner>,

@@ -1,8 +1,11 @@
-//! How leases are prolonged: a majority has to prolong each.
+//! How leases are prolonged: a majority has to prolong each. A store that has lost a hold, or that never had it, takes
+//! it again then: otherwise the loss of one more store would end a hold that a majority could still have.
 
-use lock_core::{Claim, Error, ErrorKind, Renewal, Result};
+use futures_util::future::join_all;
+use lock_core::{Claim, Error, ErrorKind, Renewal, Result, StoreToken};
 
-use crate::gather::Answers;
+use crate::gather::{Answers, GRACE, Request, gather};
+use crate::release::LeftLater;
 use crate::{QuorumLock, tally};
 
 impl QuorumLock {
@@ -16,7 +19,44 @@ impl QuorumLock {
         };
         let answers =
             inner.ask(|member| Box::pin(async move { Ok(member.client()?.renew(claims).await) }), decided).await;
-        claims.iter().enumerate().map(|(at, claim)| self.renewed(claim, &of(&answers, at))).collect()
+        let answers = (0..claims.len()).map(|claim| of(&answers, claim));
+        let renewed = claims.iter().zip(answers).map(|(claim, answers)| async move {
+            let renewed = self.renewed(claim, &answers);
+            if matches!(renewed, Ok(Renewal::Held { .. })) {
+                self.take_again(claim, &answers).await;
+            }
+            renewed
+        });
+        join_all(renewed).await
+    }
+
+    /// Takes the lock where a store said that it is not held, while a majority holds it. The floor comes first: so the
+    /// stores that hold the lock are never fewer than a majority with the floor, whichever of them are lost later.
+    async fn take_again(&self, claim: &Claim, answers: &Answers<Renewal>) {
+        let inner = &*self.0;
+        let Some(token) = inner.holds().get(&claim.owner).map(|hold| hold.token) else { return };
+        let lost = answers.iter().enumerate().filter(|(_, answer)| matches!(answer, Some(Ok(Renewal::NotHeld))));
+        let requests: Vec<_> = lost
+            .map(|(place, _)| {
+                let request: Request<'_, ()> = Box::pin(self.take_again_at(place, claim, token));
+                (place, request)
+            })
+            .collect();
+        gather(&inner.members, requests, GRACE, |_| false).await;
+    }
+
+    async fn take_again_at(&self, place: usize, claim: &Claim, token: StoreToken) -> Result<()> {
+        let member = &self.0.members[place];
+        member.client()?.raise_tokens(&claim.name, token).await?;
+        // A release may come before the answer, or this may be given up.
+        let undone = LeftLater::new(self, place, claim);
+        let granted = member.try_lock(claim).await?;
+        if let Some(hold) = self.0.holds().get_mut(&claim.owner) {
+            hold.untouched.retain(|untouched| *untouched != place);
+            undone.disarm();
+        }
+        tracing::debug!(name = %claim.name, store = place + 1, granted = granted.is_some(), "taken again");
+        Ok(())
     }
 
     fn renewed(&self, claim: &Claim, answers: &Answers<Renewal>) -> Result<Renewal> {

@@ -61,8 +61,8 @@ impl QuorumLock {
         }
     }
 
-    /// Waits in the line of the first store that answers. Answers the place of the store that let us go on; none: the other
-    /// stores are free, and the line was left.
+    /// Waits in the line of the first store that answers. Answers the place of the store that let us go on; none: the
+    /// other stores are free, and the line was left.
     async fn stand_in_line(&self, claim: &Claim) -> Result<Option<usize>> {
         let members = &self.0.members;
         let mut places: Vec<_> = (0..members.len()).collect();

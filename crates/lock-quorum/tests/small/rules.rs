@@ -52,6 +52,65 @@ async fn a_holder_without_a_majority_is_renewed_no_more() {
     assert!(matches!(quorum.renew(&[claim("a")]).await[..], [Ok(Renewal::NotHeld)]));
 }
 
+#[tokio::test]
+async fn a_hold_outlives_stores_that_lose_it_one_by_one() {
+    let stores = Stores::new();
+    let (quorum, _) = stores.client().await;
+    let token = quorum.try_lock(&claim("a")).await.unwrap().unwrap().token;
+    for store in &stores.0 {
+        store.script().lose("x");
+        assert!(matches!(quorum.renew(&[claim("a")]).await[..], [Ok(Renewal::Held { .. })]));
+        assert_eq!(stores.holders().await.iter().flatten().count(), 3, "it is taken again");
+    }
+    assert_eq!(quorum.unlock(&claim("a")).await.unwrap(), Unlocked::Released);
+    assert_eq!(stores.holders().await, [None, None, None]);
+    assert!(quorum.try_lock(&claim("b")).await.unwrap().unwrap().token > token);
+}
+
+/// The floor goes with the hold: two stores that never granted it before are the majority of the next holder.
+#[tokio::test]
+async fn tokens_rise_though_a_hold_has_moved_to_other_stores() {
+    let stores = Stores::new();
+    stores.0[0].raise_tokens(&claim("a").name, StoreToken::new(1 << 52).unwrap()).await.unwrap();
+    let ((one, to_one), (other, to_other)) = (stores.client().await, stores.client().await);
+    to_one[2].everything(Effect::AWAY);
+    let token = one.try_lock(&claim("a")).await.unwrap().unwrap().token;
+    to_one[2].everything(Effect::Pass);
+    one.renew(&[claim("a")]).await.remove(0).unwrap();
+    assert_eq!(stores.holders().await.iter().flatten().count(), 3, "the third store has it, too");
+    assert_eq!(one.unlock(&claim("a")).await.unwrap(), Unlocked::Released);
+    to_other[0].everything(Effect::AWAY);
+    assert!(other.try_lock(&claim("b")).await.unwrap().unwrap().token > token);
+}
+
+#[tokio::test]
+async fn what_is_taken_again_is_released_though_the_release_came_first() {
+    let stores = Stores::new();
+    let (quorum, ways) = stores.client().await;
+    quorum.try_lock(&claim("a")).await.unwrap().unwrap();
+    stores.0[0].script().lose("x");
+    ways[0].once(Verb::TryLock, Effect::DelayRequest(Duration::from_millis(100)));
+    let before = ways[0].calls(Verb::TryLock);
+    let renewing = {
+        let quorum = quorum.clone();
+        tokio::spawn(async move { quorum.renew(&[claim("a")]).await })
+    };
+    soon(async {
+        while ways[0].calls(Verb::TryLock) == before {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert_eq!(quorum.unlock(&claim("a")).await.unwrap(), Unlocked::Released);
+    renewing.await.unwrap();
+    soon(async {
+        while stores.holders().await != [None, None, None] {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
 /// 100 of the first store and 50 of the second, and then 51 of the second and 50 of the third: that would be less.
 #[tokio::test]
 async fn tokens_rise_though_each_store_counts_for_itself() {
