@@ -16,8 +16,8 @@ const USAGE: &str = "Usage: cargo xtask COMMAND
   cross           checks that the libraries build for macOS and Windows, and the program for macOS
   deny [WHICH…]   checks licences and sources of the dependencies; `deny advisories` asks GitHub for known faults
   dist            packs the program, its manual pages and completions into target/dist
-  torture BACKEND, slots BACKEND, fail-overs BACKEND, permits BACKEND, observers BACKEND, compare, bench,
-  guarantees, fuzz, api
+  torture BACKEND, slots BACKEND, fail-overs BACKEND, permits BACKEND, several BACKEND, observers BACKEND, compare,
+  bench, guarantees, fuzz, api
                   put stores to the proof; `cargo xtask COMMAND --help` says how";
 
 fn main() -> ExitCode {

@@ -1,9 +1,10 @@
-//! Jobs that run once, elections and permits, put to the proof: many processes, some of which are killed, stopped or cut off, and
-//! what they noted.
+//! Jobs that run once, elections, permits and several locks at once, put to the proof: many processes, some of which are
+//! killed, stopped or cut off, and what they noted.
 
 mod crew;
 mod leaders;
 mod permits;
+mod several;
 mod slots;
 
 use std::fmt;
@@ -13,15 +14,16 @@ use std::time::Duration;
 pub(crate) use crew::{Task, work};
 pub use leaders::fail_overs;
 pub use permits::{PermitsOptions, permits};
+pub use several::several;
 pub use slots::slots;
 
 /// How many there are, and how long leases last.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FamilyOptions {
-    /// So many slots, or fail-overs.
+    /// So many slots, fail-overs, or stretches.
     pub rounds: u64,
-    /// How many processes want to run the job, or to lead.
+    /// How many processes want to run the job, to lead, or to have several locks.
     pub processes: usize,
     /// The lease. What is done to whom lasts for twice as long.
     pub lease: Duration,

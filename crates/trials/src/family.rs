@@ -1,5 +1,5 @@
-//! `cargo xtask slots BACKEND` and `cargo xtask fail-overs BACKEND`: jobs that run once and elections, with processes that
-//! are killed, stopped and cut off.
+//! `cargo xtask slots BACKEND`, `fail-overs` and `several`: jobs that run once and elections, with processes that are
+//! killed, stopped and cut off; and processes that take several locks at once.
 
 use clap::Args;
 use conformance_tests::family::{self, FamilyOptions};
@@ -12,10 +12,10 @@ use crate::torture::{on_a_runtime, possible, site};
 pub(crate) struct Options {
     /// The backend on a store made for this, or the URL of one: as for `torture`.
     backend: String,
-    /// How many slots, a second apart, or how many leaders are struck.
+    /// How many slots, a second apart; how many leaders are struck; or how many stretches of five seconds there are.
     #[arg(long)]
     rounds: Option<u64>,
-    /// How many processes want to run the job, or to lead.
+    /// How many processes want to run the job, to lead, or to have the locks.
     #[arg(long)]
     processes: Option<usize>,
     /// What the choices come from: the same seed makes the same ones.
@@ -27,10 +27,15 @@ pub(crate) struct Options {
 pub(crate) enum Proof {
     Slots,
     FailOvers,
+    Several,
 }
 
 pub(crate) fn run(proof: Proof, options: &Options) -> Result<(), String> {
-    let (rounds, processes) = if proof == Proof::Slots { (200, 20) } else { (100, 4) };
+    let (rounds, processes) = match proof {
+        Proof::Slots => (200, 20),
+        Proof::FailOvers => (100, 4),
+        Proof::Several => (12, 8),
+    };
     let mut family = FamilyOptions::new(options.rounds.unwrap_or(rounds), options.processes.unwrap_or(processes));
     if family.processes == 0 {
         return Err("--processes: there has to be one".to_owned());
@@ -42,6 +47,7 @@ pub(crate) fn run(proof: Proof, options: &Options) -> Result<(), String> {
         let site = site(&options.backend, folder.path())?;
         let report = match proof {
             Proof::Slots => family::slots(&family, site).await,
+            Proof::Several => family::several(&family, site).await,
             Proof::FailOvers => {
                 let locks = oarlock::connect(&site.url()).await.map_err(|error| error.to_string())?;
                 family::fail_overs(&family, site, locks).await

@@ -1,5 +1,5 @@
-//! What stores are put to the proof with, as the developer's commands `cargo xtask torture BACKEND`, `slots`, `fail-overs`, `permits`,
-//! `observers`, `compare`, `bench`, `guarantees`, `fuzz` and `api`.
+//! What stores are put to the proof with, as the developer's commands `cargo xtask torture BACKEND`, `slots`,
+//! `fail-overs`, `permits`, `several`, `observers`, `compare`, `bench`, `guarantees`, `fuzz` and `api`.
 #![forbid(unsafe_code)]
 
 mod api;
@@ -33,6 +33,8 @@ enum Trial {
     FailOvers(family::Options),
     /// Has many want the permits of a semaphore, and kills some of them: as many hold as may, and no more.
     Permits(permits::Options),
+    /// Has processes take 3 of 5 locks at once, in random orders, and single locks in order beside.
+    Several(family::Options),
     /// Counts what a thousand observers ask while nothing happens.
     Observers(observers::Options),
     /// Compares every store that can be started here, and writes the report.
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Trial::Slots(options) => family::run(family::Proof::Slots, &options),
         Trial::FailOvers(options) => family::run(family::Proof::FailOvers, &options),
         Trial::Permits(options) => permits::run(&options),
+        Trial::Several(options) => family::run(family::Proof::Several, &options),
         Trial::Observers(options) => observers::run(&options),
         Trial::Compare(options) => compare::run(&options),
         Trial::Guarantees(options) => guarantees::run(&options),

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 use tokio::io::{BufReader, Lines, Stdin};
 
-use super::{FamilyReport, leaders, permits, slots};
+use super::{FamilyReport, leaders, permits, several, slots};
 use crate::history::monotonic;
 use crate::proxy::Proxy;
 use crate::torture::Site;
@@ -39,6 +39,11 @@ pub(super) enum Duty {
     Permits {
         of: u32,
         tasks: usize,
+    },
+    /// To take several locks at once between these times of the machine's monotonic clock.
+    Several {
+        start_ns: u64,
+        end_ns: u64,
     },
 }
 
@@ -139,6 +144,9 @@ pub(crate) async fn work(
             }
             Duty::Candidate => leaders::campaign(locks, lease, &task.client, notes()?).await,
             Duty::Observer => leaders::observe(locks, notes()?).await,
+            Duty::Several { start_ns, end_ns } => {
+                several::work(locks, lease, task.seed, start_ns, end_ns, notes()?).await
+            }
             Duty::Permits { of, tasks } => permits::work(locks, lease, task, of, tasks).await,
         }
     };
