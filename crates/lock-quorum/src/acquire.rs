@@ -52,7 +52,7 @@ impl QuorumLock {
         match tally::attempt(&answers, true) {
             Attempt::Granted => {
                 let grants = granted(&answers);
-                match self.confirm(claim, &grants).await {
+                match self.confirm(claim, &grants, began).await {
                     Ok((token, valid_until)) => {
                         let untouched = untouched(&answers);
                         Ok(inner.remember(claim, began, Hold { token, valid_until, untouched }))
@@ -75,10 +75,10 @@ impl QuorumLock {
 
     /// The floor under later tokens, and how long the grant is valid. That may be over, as with every store: whoever
     /// is granted looks at the clock.
-    async fn confirm(&self, claim: &Claim, grants: &[(usize, Grant)]) -> Result<(StoreToken, Instant)> {
+    async fn confirm(&self, claim: &Claim, grants: &[(usize, Grant)], began: Instant) -> Result<(StoreToken, Instant)> {
         let inner = &*self.0;
         let token = tally::highest(grants).expect("a majority granted it");
-        let (floored, fit) = tokio::join!(inner.floor(claim, token, grants), inner.fit(grants));
+        let (floored, fit) = tokio::join!(inner.floor(claim, token, grants), inner.fit(grants, began));
         let counted = grants.iter().filter(|(place, _)| floored[*place] && fit[*place]);
         let ends: Vec<_> = counted.map(|(_, grant)| grant.valid_until).collect();
         let Some(valid_until) = tally::until(inner.members.len(), ends) else {

@@ -3,11 +3,12 @@
 //! Each store has a mark: a hold that nobody renews, kept for years. A store without one is new or has lost what it
 //! kept, and gets one. It counts again when its mark is older than the longest lease: then whoever held a lock there
 //! before it was emptied holds it no longer. The mark is read after the store has granted, so a store that lost both
-//! in between does not count either.
+//! in between does not count either. And it has to be that old when the lock was asked for: the token of an earlier
+//! grant was drawn while the store's clock could be behind what others had drawn before.
 
 use std::time::Duration;
 
-use lock_core::{Claim, ErrorKind, Grant, LockName, OwnerId, Result};
+use lock_core::{Claim, ErrorKind, Grant, Instant, LockName, OwnerId, Result};
 use rand::RngExt;
 
 use crate::Inner;
@@ -56,15 +57,18 @@ pub(crate) async fn marked_for(client: &Client) -> Result<Duration> {
 }
 
 impl Inner {
-    /// Which of the stores that granted a lock may count.
-    pub(crate) async fn fit(&self, grants: &[(usize, Grant)]) -> Vec<bool> {
+    /// Which of the stores may count that granted a lock which was asked for at `began`.
+    pub(crate) async fn fit(&self, grants: &[(usize, Grant)], began: Instant) -> Vec<bool> {
         let Some(longest) = self.options.rejoin_after else { return vec![true; self.members.len()] };
         let requests = grants.iter().map(|(place, _)| {
             let member = &self.members[*place];
             let request: Request<'_, Duration> = Box::pin(async move { marked_for(member.client()?).await });
             (*place, request)
         });
-        let is_fit = |answer: &Option<Result<Duration>>| matches!(answer, Some(Ok(age)) if *age > longest);
+        let is_fit = |answer: &Option<Result<Duration>>| {
+            let longest = longest + self.clock.now().saturating_duration_since(began);
+            matches!(answer, Some(Ok(age)) if *age > longest)
+        };
         let decided = |answers: &[Option<Result<Duration>>]| {
             answers.iter().filter(|answer| is_fit(answer)).count() >= self.majority()
         };
