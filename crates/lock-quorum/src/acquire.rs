@@ -25,15 +25,15 @@ pub(crate) enum Denied {
 
 impl QuorumLock {
     pub(crate) async fn take_or_leave(&self, claim: &Claim) -> Result<Option<Grant>> {
-        match self.attempt(claim, Rest::Nothing).await {
+        match self.attempt(claim, Rest::Nothing, self.0.clock.now()).await {
             Ok(grant) => Ok(Some(grant)),
             Err(Denied::Busy) => Ok(None),
             Err(Denied::Error(error)) => Err(error),
         }
     }
 
-    /// Asks all stores for the lock, now or not at all.
-    pub(crate) async fn attempt(&self, claim: &Claim, rest: Rest) -> Result<Grant, Denied> {
+    /// Asks all stores for the lock, now or not at all. `first`: when any of them was asked for it first.
+    pub(crate) async fn attempt(&self, claim: &Claim, rest: Rest, first: Instant) -> Result<Grant, Denied> {
         let inner = &*self.0;
         if claim.mode != Mode::Exclusive || claim.value.is_some() {
             let wrong = "a quorum grants locks to one alone, without a value";
@@ -52,7 +52,7 @@ impl QuorumLock {
         match tally::attempt(&answers, true) {
             Attempt::Granted => {
                 let grants = granted(&answers);
-                match self.confirm(claim, &grants, began).await {
+                match self.confirm(claim, &grants, first).await {
                     Ok((token, valid_until)) => {
                         let untouched = untouched(&answers);
                         Ok(inner.remember(claim, began, Hold { token, valid_until, untouched }))
@@ -75,10 +75,10 @@ impl QuorumLock {
 
     /// The floor under later tokens, and how long the grant is valid. That may be over, as with every store: whoever
     /// is granted looks at the clock.
-    async fn confirm(&self, claim: &Claim, grants: &[(usize, Grant)], began: Instant) -> Result<(StoreToken, Instant)> {
+    async fn confirm(&self, claim: &Claim, grants: &[(usize, Grant)], first: Instant) -> Result<(StoreToken, Instant)> {
         let inner = &*self.0;
         let token = tally::highest(grants).expect("a majority granted it");
-        let (floored, fit) = tokio::join!(inner.floor(claim, token, grants), inner.fit(grants, began));
+        let (floored, fit) = tokio::join!(inner.floor(claim, token, grants), inner.fit(grants, first));
         let counted = grants.iter().filter(|(place, _)| floored[*place] && fit[*place]);
         let ends: Vec<_> = counted.map(|(_, grant)| grant.valid_until).collect();
         let Some(valid_until) = tally::until(inner.members.len(), ends) else {

@@ -57,8 +57,8 @@ pub(crate) async fn marked_for(client: &Client) -> Result<Duration> {
 }
 
 impl Inner {
-    /// Which of the stores may count that granted a lock which was asked for at `began`.
-    pub(crate) async fn fit(&self, grants: &[(usize, Grant)], began: Instant) -> Vec<bool> {
+    /// Which of the stores may count that granted a lock, none of them before `first`.
+    pub(crate) async fn fit(&self, grants: &[(usize, Grant)], first: Instant) -> Vec<bool> {
         let Some(longest) = self.options.rejoin_after else { return vec![true; self.members.len()] };
         let requests = grants.iter().map(|(place, _)| {
             let member = &self.members[*place];
@@ -66,7 +66,7 @@ impl Inner {
             (*place, request)
         });
         let is_fit = |answer: &Option<Result<Duration>>| {
-            let longest = longest + self.clock.now().saturating_duration_since(began);
+            let longest = longest + self.clock.now().saturating_duration_since(first);
             matches!(answer, Some(Ok(age)) if *age > longest)
         };
         let decided = |answers: &[Option<Result<Duration>>]| {

@@ -8,9 +8,9 @@
 
 use std::time::Duration;
 
-use lock_core::{Claim, Error, ErrorKind, Grant, Result};
+use lock_core::{Claim, Error, ErrorKind, Grant, Instant, Result};
 use rand::RngExt;
-use tokio::time::{Instant, sleep};
+use tokio::time::{self, sleep};
 
 use crate::QuorumLock;
 use crate::acquire::{Denied, Rest};
@@ -30,17 +30,17 @@ const WAY: Duration = Duration::from_millis(50);
 
 impl QuorumLock {
     pub(crate) async fn take_in_turn(&self, claim: &Claim) -> Result<Grant> {
-        match self.attempt(claim, Rest::Kept(None)).await {
+        match self.attempt(claim, Rest::Nothing, self.0.clock.now()).await {
             Ok(grant) => return Ok(grant),
             Err(Denied::Error(error)) => return Err(error),
             Err(Denied::Busy) => {}
         }
         loop {
-            let kept = self.stand_in_line(claim).await.map_err(unsure)?;
-            let end = Instant::now() + drawn(TURN).min(claim.lease / 3);
+            let (kept, first) = self.stand_in_line(claim).await.map_err(unsure)?;
+            let end = time::Instant::now() + drawn(TURN).min(claim.lease / 3);
             let mut pause = PAUSES.0;
             loop {
-                match self.attempt(claim, Rest::Kept(kept)).await {
+                match self.attempt(claim, Rest::Kept(kept), first).await {
                     Ok(grant) => {
                         // An earlier attempt may have left something where this one did nothing.
                         if let Some(hold) = self.0.holds().get_mut(&claim.owner) {
@@ -49,21 +49,23 @@ impl QuorumLock {
                         return Ok(grant);
                     }
                     Err(Denied::Error(error)) => return Err(unsure(error)),
-                    Err(Denied::Busy) if kept.is_none() || Instant::now() >= end => break,
+                    Err(Denied::Busy) if kept.is_none() || time::Instant::now() >= end => break,
                     Err(Denied::Busy) => sleep(drawn((pause / 2, pause))).await,
                 }
                 pause = (pause * 2).min(PAUSES.1);
             }
-            if let Some(place) = kept {
-                self.leave(&[place], claim).await;
-            }
+            // Also where an answer was lost: the next turn begins with nothing.
+            let (late, others): (Vec<_>, Vec<_>) =
+                (0..self.0.members.len()).partition(|place| self.0.members[*place].was_late());
+            late.into_iter().for_each(|place| self.leave_later(place, claim));
+            self.leave(&others, claim).await;
             sleep(drawn((Duration::ZERO, WAY))).await;
         }
     }
 
-    /// Waits in the line of the first store that answers. Answers the place of the store that let us go on; none: the
-    /// other stores are free, and the line was left.
-    async fn stand_in_line(&self, claim: &Claim) -> Result<Option<usize>> {
+    /// Waits in the line of the first store that answers. Answers the place of the store that let us go on, and a time
+    /// before it did; no place: the other stores are free, and the line was left.
+    async fn stand_in_line(&self, claim: &Claim) -> Result<(Option<usize>, Instant)> {
         let members = &self.0.members;
         let mut places: Vec<_> = (0..members.len()).collect();
         places.sort_by_key(|place| members[*place].was_late());
@@ -74,11 +76,14 @@ impl QuorumLock {
                 granted = members[place].lock(claim) => granted,
                 () = self.others_free(claim, place) => {
                     self.leave(&[place], claim).await;
-                    return Ok(None);
+                    return Ok((None, self.0.clock.now()));
                 }
             };
             match granted {
-                Ok(_) => return Ok(Some(place)),
+                Ok(grant) => {
+                    // A lease is never promised for longer than from the grant on.
+                    return Ok((Some(place), grant.valid_until.saturating_sub(claim.lease)));
+                }
                 Err(error) => {
                     tracing::debug!(name = %claim.name, %error, "no line there");
                     members[place].is_late(true);

@@ -41,6 +41,10 @@ pub(crate) fn run(proof: Proof, options: &Options) -> Result<(), String> {
         return Err("--processes: there has to be one".to_owned());
     }
     (family.seed, family.notes) = (options.seed, test_servers::kept_as("family"));
+    if proof == Proof::Several {
+        // Nobody is killed, and no lease is to end.
+        family.lease *= 10;
+    }
     family.lease = possible(&options.backend, family.lease);
     on_a_runtime(async {
         let folder = test_servers::folder(Disk::Memory);
