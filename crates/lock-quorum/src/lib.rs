@@ -65,8 +65,8 @@
 //! *T*. The token of that grant is above *T* (T1, T2), and the token of *Q* is not below it, since it is the highest
 //! of those that *Q* was given. ∎
 //!
-//! `tests/model.rs` tries all that three clients and three stores can do in every order, and shows that each of these
-//! rules is needed.
+//! The model `quorum` of `crates/models` tries all that a few clients and three stores can do in every order, and shows
+//! that each of these rules is needed.
 //!
 //! # What it cannot promise
 //!

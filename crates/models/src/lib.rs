@@ -7,7 +7,9 @@
 use std::fmt;
 use std::hash::Hash;
 
-use stateright::{Checker, Model};
+use stateright::{Checker, HasDiscoveries, Model, UniformChooser};
+
+mod quorum;
 
 /// A model, without its types.
 pub struct Proof {
@@ -35,17 +37,49 @@ pub struct Explored {
 }
 
 /// All of them.
-pub const ALL: &[Proof] = &[];
+pub const ALL: &[Proof] = &[
+    quorum::PROOF, //
+];
 
-/// Explores all that can happen.
+/// Explores all that can happen, until a rule is broken.
 pub fn explore<M>(model: M) -> Explored
 where
     M: Model + Send + Sync + 'static,
     M::State: Hash + Send + Sync + Clone + PartialEq + fmt::Debug,
     M::Action: Clone + PartialEq + fmt::Debug + Send + Sync,
 {
-    let checker = model.checker().spawn_bfs().join();
+    let checker = model.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     explored(&checker)
+}
+
+/// Explores one model after the other, until a rule is broken.
+pub fn explore_each<M>(models: impl IntoIterator<Item = M>) -> Explored
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Hash + Send + Sync + Clone + PartialEq + fmt::Debug,
+    M::Action: Clone + PartialEq + fmt::Debug + Send + Sync,
+{
+    let mut all = Explored { states: 0, broken: Vec::new() };
+    for model in models {
+        let one = explore(model);
+        all.states += one.states;
+        all.broken = one.broken;
+        if !all.broken.is_empty() {
+            break;
+        }
+    }
+    all
+}
+
+/// Walks at random, from the start again and again, until it has come to so many states or a rule is broken.
+pub fn walk<M>(model: M, seed: u64, states: usize) -> Explored
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Hash + Send + Sync + Clone + PartialEq + fmt::Debug,
+    M::Action: Clone + PartialEq + fmt::Debug + Send + Sync,
+{
+    let checker = model.checker().finish_when(HasDiscoveries::AnyFailures).target_state_count(states);
+    explored(&checker.spawn_simulation(seed, UniformChooser).join())
 }
 
 /// What a checker found.
