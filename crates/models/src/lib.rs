@@ -10,6 +10,7 @@ use std::hash::Hash;
 use stateright::{Checker, HasDiscoveries, Model, UniformChooser};
 
 mod quorum;
+mod zookeeper;
 
 /// A model, without its types.
 pub struct Proof {
@@ -37,9 +38,7 @@ pub struct Explored {
 }
 
 /// All of them.
-pub const ALL: &[Proof] = &[
-    quorum::PROOF, //
-];
+pub const ALL: &[Proof] = &[quorum::PROOF, zookeeper::PROOF];
 
 /// Explores all that can happen, until a rule is broken.
 pub fn explore<M>(model: M) -> Explored

@@ -1,0 +1,44 @@
+//! ZooKeeper: how long a session is sure to live, and the line of its nodes. Two models, one after the other: the line
+//! needs of a session only that the client ends its holds before the servers end the session, and that is what the first
+//! one shows.
+
+mod line;
+mod session;
+
+use crate::{Explored, Proof, explore, walk};
+
+pub(crate) const PROOF: Proof = Proof {
+    name: "zookeeper",
+    stands_for: &[
+        "crates/lock-zookeeper/src/session.rs",
+        "crates/lock-zookeeper/src/acquire.rs",
+        "crates/lock-zookeeper/src/release.rs",
+    ],
+    rules: &[session::SURE, line::EXCLUSION, line::RISING, line::SEEN, line::NO_LOST_WAITER, line::GONE],
+    mutations: &[
+        session::ONE_WRITE,
+        session::AT_ONCE,
+        session::FROM_ANSWER,
+        session::PINGS,
+        session::NO_MARGIN,
+        session::LATE_REPORT,
+        line::WRITTEN_TO,
+        line::DELETED,
+        line::OWN_END,
+        line::BLIND_WATCH,
+        line::BEHIND,
+    ],
+    // Two ticks, the shortest time that servers give a session, and ten.
+    explore: |mutation| join(explore(session::Proving::new(8, mutation)), || explore(line::Line::new(3, 1, mutation))),
+    walk: |seed| {
+        join(walk(session::Proving::new(40, None), seed, 200_000), || walk(line::Line::new(6, 6, None), seed, 200_000))
+    },
+};
+
+fn join(one: Explored, other: impl FnOnce() -> Explored) -> Explored {
+    if !one.broken.is_empty() {
+        return one;
+    }
+    let other = other();
+    Explored { states: one.states + other.states, broken: other.broken }
+}
