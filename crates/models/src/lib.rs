@@ -9,6 +9,7 @@ use std::hash::Hash;
 
 use stateright::{Checker, HasDiscoveries, Model, UniformChooser};
 
+mod etcd;
 mod quorum;
 mod zookeeper;
 
@@ -38,7 +39,11 @@ pub struct Explored {
 }
 
 /// All of them.
-pub const ALL: &[Proof] = &[quorum::PROOF, zookeeper::PROOF];
+pub const ALL: &[Proof] = &[
+    etcd::PROOF,
+    quorum::PROOF,
+    zookeeper::PROOF, //
+];
 
 /// Explores all that can happen, until a rule is broken.
 pub fn explore<M>(model: M) -> Explored

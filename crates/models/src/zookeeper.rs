@@ -29,7 +29,10 @@ pub(crate) const PROOF: Proof = Proof {
         line::BEHIND,
     ],
     // Two ticks, the shortest time that servers give a session, and ten.
-    explore: |mutation| join(explore(session::Proving::new(8, mutation)), || explore(line::Line::new(3, 1, mutation))),
+    explore: |mutation| match mutation {
+        Some(of_line) if line::MUTATIONS.contains(&of_line) => explore(line::Line::new(3, 1, mutation)),
+        _ => join(explore(session::Proving::new(8, mutation)), || explore(line::Line::new(3, 1, mutation))),
+    },
     walk: |seed| {
         join(walk(session::Proving::new(40, None), seed, 200_000), || walk(line::Line::new(6, 6, None), seed, 200_000))
     },

@@ -20,6 +20,8 @@ pub(super) const OWN_END: &str = "who is passed the lock does not ask after its 
 pub(super) const BLIND_WATCH: &str = "a watch is set without a look";
 pub(super) const BEHIND: &str = "a release looks for its node where that may not be known yet";
 
+pub(super) const MUTATIONS: &[&str] = &[WRITTEN_TO, DELETED, OWN_END, BLIND_WATCH, BEHIND];
+
 pub(super) struct Line {
     clients: usize,
     troubles: u8,
