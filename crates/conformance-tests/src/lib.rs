@@ -125,6 +125,7 @@ mod acquisition;
 mod cases;
 mod ctx;
 pub mod family;
+mod foreign;
 mod ghosts;
 mod harness;
 pub mod history;

@@ -22,8 +22,11 @@
 //! A semaphore is taken apart into its slots, each of which has to keep T1, T2, S0, B1 and R1 as a lock does; besides:
 //!
 //! - **P1** A grant has as many slots as it took permits, no more than there are, and each once.
+//! - **P2** No more permits are held than there are, whatever their slots.
 //!
-//! [`family::permits`](crate::family::permits) has two rules more, for a semaphore that many want all the time.
+//! [`family::permits`](crate::family::permits) has a rule more, for a semaphore that many want all the time.
+//!
+//! Clients of other libraries are not asked what these do not promise, see `foreign.rs`.
 //!
 //! And for a resource's own log, in its order, see [`check_resource`]: **F1** tokens of what was let in never fall,
 //! **F2** no update is lost. [`uses`](crate::uses) has three rules more, for what the users of resources were answered.
@@ -34,10 +37,11 @@ use std::time::Duration;
 use lock_core::Mode;
 
 use crate::acquisition::{Acquisition, Pauses, acquisitions};
+use crate::foreign::is_asked;
 use crate::history::{Event, What, nanos};
 use crate::ordeal::ordeals;
 use crate::resource::{Access, Kind};
-use crate::rivals::{Reasons, Rivals, by_slot};
+use crate::rivals::{Reasons, Rivals, by_slot, one_too_many};
 pub use crate::violation::Violation;
 
 /// What the clock of a busy machine may cost, where a rule speaks of it.
@@ -128,11 +132,13 @@ impl<'a> Name<'a, '_> {
         self.slots(&grants);
         for mut alone in by_slot(&grants) {
             self.beliefs(&mut alone);
+            alone.sort_by_key(|grant| (grant.token(), grant.asked));
+            self.releases(&alone);
+            alone.retain(|grant| is_asked("S0", grant.client));
             self.later_tokens(&mut alone);
             alone.sort_by_key(|grant| (grant.token(), grant.asked));
             self.unique_tokens(&alone);
             self.lease_mutex(&alone);
-            self.releases(&alone);
         }
         self.forgotten(&grants);
         grants.sort_by_key(|grant| (grant.token(), grant.asked));
@@ -262,7 +268,8 @@ impl<'a> Name<'a, '_> {
         let mut next = Rivals::default();
         for grant in by_token.iter().rev() {
             if let (Some(asked), Some((answered, Some(held)))) = (grant.release, grant.released) {
-                if let Some(next) = next.of(grant).map(|(_, next)| next).filter(|next| held && next.answered() < asked)
+                let says = held && is_asked("R1", grant.client);
+                if let Some(next) = next.of(grant).map(|(_, next)| next).filter(|next| says && next.answered() < asked)
                 {
                     let what = format!(
                         "token {} was released as held after token {} was granted",
@@ -284,7 +291,7 @@ impl<'a> Name<'a, '_> {
 
     fn notices(&mut self, grants: &[Acquisition<'a>]) {
         for grant in grants {
-            if let Some((stop, question)) = grant.trusted_after_stop() {
+            if let Some((stop, question)) = grant.trusted_after_stop().filter(|_| is_asked("N2", grant.client)) {
                 let stop = Duration::from_nanos(stop);
                 let what = format!("token {} was still trusted after a stop of {stop:?}", grant.token());
                 self.broken("N2", format!("{what}, at {question} ns"), &[grant]);
@@ -330,11 +337,18 @@ impl<'a> Name<'a, '_> {
     fn slots(&mut self, grants: &[Acquisition<'a>]) {
         for grant in grants {
             let Mode::Permits { take, of } = grant.mode else { continue };
+            if !is_asked("P1", grant.client) {
+                continue;
+            }
             let rise = grant.slots.is_sorted_by(|one, next| one < next);
             if grant.slots.len() != take as usize || !rise || grant.slots.last().is_some_and(|last| *last >= of) {
                 let what = format!("token {} has the slots {:?} for {take} of {of}", grant.token(), grant.slots);
                 self.broken("P1", what, &[grant]);
             }
+        }
+        let holds = grants.iter().map(|grant| (grant, grant.belief_end().min(self.forced_end(grant))));
+        if let Some((grant, held)) = one_too_many(holds) {
+            self.broken("P2", format!("{held} permits were held with token {}", grant.token()), &[grant]);
         }
     }
 

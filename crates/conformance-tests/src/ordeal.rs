@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::acquisition::acquisitions;
+use crate::acquisition::{Acquisition, acquisitions};
 use crate::history::{Event, What};
 
 /// Something that was done to somebody, for a time.
@@ -27,7 +27,7 @@ impl Ordeal {
 
     /// Was this done to the client that an event is of? What is done to a server is done to all.
     fn concerns(&self, client: &str) -> bool {
-        self.worker().is_none_or(|worker| client.split('-').nth(1) == Some(worker))
+        self.worker().is_none_or(|worker| client.rsplit('-').nth(1) == Some(worker))
     }
 }
 
@@ -70,7 +70,9 @@ pub(crate) fn recoveries(events: &[Event], ordeals: &[Ordeal]) -> Vec<(Duration,
 pub(crate) fn freed(events: &[Event]) -> Vec<Duration> {
     let all = acquisitions(events);
     let freed = |kill: &Event| {
-        let held = all.iter().find(|a| a.client == kill.client && a.answered() < kill.at && a.believed(kill.at))?;
+        let held = |a: &&Acquisition<'_>| a.client == kill.client && a.answered() < kill.at && a.believed(kill.at);
+        // Without a token nobody can tell who was next.
+        let held = all.iter().find(held).filter(|held| held.token() > 0)?;
         let later = all.iter().filter(|a| a.name == held.name && a.token() > held.token());
         let next = later.min_by_key(|a| a.answered())?;
         (next.asked < kill.at).then(|| Duration::from_nanos(next.answered().saturating_sub(kill.at)))

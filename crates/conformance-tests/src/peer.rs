@@ -1,51 +1,62 @@
 //! A worker that takes locks by another library: a program of its own is told what to do line by line, and what it does is
-//! logged here.
+//! logged here. Both are one group of processes, and are stopped and killed together.
 //!
-//! It is told `lock NAME` and `unlock`, and answers `locked`, perhaps with what the store calls the holder, and
-//! `unlocked`; or `failed`, and then nothing of it is left. It ends when its standard input does.
+//! It is told `lock NAME`, or another [order](Order) that takes a lock, `check`, and `unlock`; of a semaphore
+//! `permits NAME TAKE OF` and `give`. It answers `locked` and
+//! `unlocked`; or `failed`, and then nothing of it is left once its session is over. To `check` it answers `held MS` if
+//! the store, asked after the order, confirmed that it holds, and keeps that for at least so many milliseconds from the
+//! order on; `lost` if the store says that it does not; and `failed` if the store did not say. It ends when its standard
+//! input does.
 
 use std::ffi::OsStr;
 use std::io;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use lock_core::{FencingToken, Holder, Locks, Mode};
 use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::time::{Instant, sleep, timeout};
 
+use crate::foreign::is_asked;
 use crate::history::{Log, What, monotonic, nanos};
 use crate::protected::{Places, Shown, Visitor};
-use crate::workload::{Workload, pause};
-
-/// How long it holds a lock, in milliseconds. Other libraries promise nothing to who holds for longer than the store
-/// keeps a lock.
-const HOLDS: u64 = 40;
-
-/// As much of a lease is left for that, if the store says how much there is.
-const LEFT: Duration = Duration::from_secs(3);
-
-/// What its history says of its lease, which it is not told.
-const LEASE: Duration = Duration::from_secs(15);
+use crate::torture::GRACE;
+use crate::workload::{SEMAPHORE, Workload, failed, pause};
 
 /// How long it may take to leave nothing behind.
-const FAREWELL: Duration = Duration::from_secs(10);
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// A program with another library's lock.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Program {
     words: Vec<String>,
+    environment: Vec<(String, String)>,
     names: String,
+    orders: Vec<Order>,
+}
+
+/// How a lock is taken.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    word: String,
+    mode: Mode,
 }
 
 impl Program {
-    /// A program with its arguments. Where it locks, the names of locks begin with `names`.
-    pub fn of(command: &Command, names: &str) -> Self {
+    /// A program with its arguments. Where it locks, the names of locks begin with `names`. It is told one of the orders,
+    /// each of which takes a lock in this mode.
+    pub fn of(command: &Command, names: &str, orders: &[(&str, Mode)]) -> Self {
         let text = |word: &OsStr| word.to_string_lossy().into_owned();
         let words = [command.get_program()].into_iter().chain(command.get_args()).map(text).collect();
-        Self { words, names: names.to_owned() }
+        let environment = command.get_envs().filter_map(|(key, value)| Some((text(key), text(value?)))).collect();
+        let orders = orders.iter().map(|(word, mode)| Order { word: (*word).to_owned(), mode: *mode }).collect();
+        Self { words, environment, names: names.to_owned(), orders }
     }
 }
 
@@ -59,7 +70,8 @@ struct Peer {
 impl Peer {
     fn start(program: &Program) -> io::Result<Self> {
         let mut command = tokio::process::Command::new(&program.words[0]);
-        command.args(&program.words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        command.args(&program.words[1..]).envs(program.environment.iter().map(|(key, value)| (key, value)));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         // What it says of servers that are struck.
         command.stderr(Stdio::null());
         let mut child = command.spawn()?;
@@ -69,19 +81,24 @@ impl Peer {
         Ok(Self { child, orders, answers })
     }
 
-    async fn ask(&mut self, order: &str) -> io::Result<String> {
-        self.orders.write_all(format!("{order}\n").as_bytes()).await?;
-        self.answers.next_line().await?.ok_or_else(|| io::Error::other("the program with another's lock ended"))
+    /// What it answers; `None` if it ended by itself.
+    async fn ask(&mut self, order: &str) -> Option<String> {
+        self.orders.write_all(format!("{order}\n").as_bytes()).await.ok()?;
+        self.answers.next_line().await.ok()?
     }
 
+    /// Lets it leave nothing behind, for which it may need servers that are struck.
     async fn end(mut self) -> io::Result<()> {
         drop(self.orders);
-        let ended = tokio::time::timeout(FAREWELL, self.child.wait()).await;
-        ended.map_err(|_| io::Error::other("the program with another's lock does not end"))?.map(drop)
+        match timeout(FAREWELL, self.child.wait()).await {
+            Ok(ended) => ended.map(drop),
+            Err(_) => self.child.kill().await,
+        }
     }
 }
 
 /// How far an acquisition has come.
+#[derive(PartialEq)]
 enum Stage {
     Asked,
     Held,
@@ -90,9 +107,11 @@ enum Stage {
 
 struct Rounds<'a> {
     locks: &'a Locks,
+    lease: Duration,
     workload: &'a Workload,
     places: &'a Places,
     program: &'a Program,
+    peer: Option<Peer>,
     log: Log,
     op: u64,
     stage: Stage,
@@ -101,72 +120,166 @@ struct Rounds<'a> {
 /// Takes locks until the parent lets go.
 pub(crate) async fn run(
     locks: &Locks,
+    lease: Duration,
     workload: &Workload,
     places: &Places,
     program: &Program,
     mut parent: impl Future<Output = ()> + Unpin,
 ) -> io::Result<()> {
-    let mut peer = Peer::start(program)?;
     let mut rng = StdRng::seed_from_u64(workload.seed);
-    let mut rounds = Rounds { locks, workload, places, program, log: workload.log()?, op: 0, stage: Stage::Over };
+    let log = workload.log()?;
+    let mut rounds = Rounds { locks, lease, workload, places, program, peer: None, log, op: 0, stage: Stage::Over };
     loop {
         tokio::select! {
             biased;
             () = &mut parent => break,
-            done = rounds.one(&mut peer, &mut rng) => done?,
+            done = rounds.one(&mut rng) => done?,
         }
     }
     match rounds.stage {
-        Stage::Asked => rounds.log.log(rounds.op, What::Failed { unknown: true }),
-        Stage::Held => rounds.log.log(rounds.op, What::Release),
+        Stage::Asked => rounds.log(What::Failed { unknown: true }),
+        Stage::Held => rounds.log(What::Release),
         Stage::Over => {}
     }
-    peer.end().await
+    rounds.end().await
 }
 
 impl Rounds<'_> {
-    async fn one(&mut self, peer: &mut Peer, rng: &mut StdRng) -> io::Result<()> {
-        let name = &self.workload.names[rng.random_range(0..self.workload.names.len())];
-        self.op += 1;
-        self.log.log(
-            self.op,
-            What::Acquire { name: name.clone(), mode: Mode::Exclusive, lease: nanos(LEASE), watched: false },
-        );
-        self.stage = Stage::Asked;
-        let locked = peer.ask(&format!("lock {}{name}", self.program.names)).await?;
-        let holder = match locked.strip_prefix("locked") {
-            Some(holder) => self.holder(name, holder.split(' ').nth(1)).await,
-            None => None,
-        };
-        let Some(holder) = holder else {
-            self.log.log(self.op, What::Failed { unknown: true });
-            self.stage = Stage::Over;
-            if locked.starts_with("locked") {
-                peer.ask("unlock").await?;
-            }
-            tokio::time::sleep(Duration::from_millis(HOLDS)).await;
-            return Ok(());
-        };
-        let token = FencingToken::new(holder.token).get();
-        self.log.log(self.op, What::Granted { token, until: monotonic() + nanos(LEASE) });
-        self.stage = Stage::Held;
-        let visitor = Visitor { shown: Shown::alone(name, token), lease: None, log: &self.log };
-        self.places.count(name, &visitor, pause(rng, HOLDS)).await?;
-        self.log.log(self.op, What::Release);
-        self.stage = Stage::Over;
-        let unlocked = peer.ask("unlock").await?;
-        let what = if unlocked == "unlocked" { What::Released { held: true } } else { What::ReleaseFailed };
+    fn log(&self, what: What) {
         self.log.log(self.op, what);
+    }
+
+    async fn one(&mut self, rng: &mut StdRng) -> io::Result<()> {
+        if self.peer.is_none() {
+            self.peer = Some(Peer::start(self.program)?);
+        }
+        let (program, workload) = (self.program, self.workload);
+        let Some(Order { word, mode }) = program.orders.choose(rng) else { return Ok(()) };
+        let name = &workload.names[rng.random_range(0..workload.names.len())];
+        let (name, back, permits) = match mode {
+            Mode::Permits { take, of } => (SEMAPHORE, "give", format!(" {take} {of}")),
+            _ => (name.as_str(), "unlock", String::new()),
+        };
+        self.op += 1;
+        self.log(What::Acquire { name: name.to_owned(), mode: *mode, lease: nanos(self.lease), watched: false });
+        self.stage = Stage::Asked;
+        let locked = self.ask(&format!("{word} {}{name}{permits}", program.names)).await?;
+        let locked = locked.is_some_and(|answer| answer.starts_with("locked"));
+        let until = AtomicU64::new(0);
+        let token = if locked { self.token(name).await } else { None };
+        // In this order: who held before and holds now has the token that was seen meanwhile.
+        let token = if token.is_some() && self.check(&until).await? == Some(true) { token } else { None };
+        let Some(token) = token else {
+            self.log(What::Failed { unknown: true });
+            self.stage = Stage::Over;
+            if locked {
+                self.ask(back).await?;
+            }
+            return failed(self.lease).await.map(drop);
+        };
+        self.log(What::Granted { token, until: until.load(Relaxed) });
+        self.stage = Stage::Held;
+        self.hold(name, *mode, token, &until, rng).await?;
+        if self.stage == Stage::Held {
+            self.log(What::Release);
+            self.stage = Stage::Over;
+            let unlocked = self.ask(back).await?.is_some_and(|answer| answer == "unlocked");
+            self.log(if unlocked { What::Released { held: true } } else { What::ReleaseFailed });
+        }
         pause(rng, 2).await;
         Ok(())
     }
 
-    /// What the store says of who holds, if it answers, and if that is still the program: what it calls the holder has the
-    /// owner in it.
-    async fn holder(&self, name: &str, called: Option<&str>) -> Option<Holder> {
+    /// The token of who holds, if the store answers; 0 if the library's locks have none.
+    async fn token(&self, name: &str) -> Option<u64> {
+        if !is_asked("S0", &self.workload.client) {
+            return Some(0);
+        }
         let holder = self.locks.inspect(name).await.ok()?.into_holder()?;
-        let is_its = |called: &str| called.contains(holder.owner.as_str()) && holder.remaining >= LEFT;
         // Nobody can tell what came before and after one without a token.
-        (called.is_none_or(is_its) && holder.token != Holder::NO_TOKEN).then_some(holder)
+        (holder.token != Holder::NO_TOKEN).then(|| FencingToken::new(holder.token).get())
+    }
+
+    /// Uses what the lock protects, and goes on with that after the lock was lost: that is what the token is for.
+    async fn hold(
+        &mut self,
+        name: &str,
+        mode: Mode,
+        token: u64,
+        until: &AtomicU64,
+        rng: &mut StdRng,
+    ) -> io::Result<()> {
+        let (log, places) = (self.log.clone(), self.places);
+        let shown = Shown { shared: mode == Mode::Shared, ..Shown::alone(name, token) };
+        let visitor = Visitor { shown, held: Box::new(|| monotonic() < until.load(Relaxed)), log: &log };
+        let longest = if rng.random_ratio(1, 6) { self.workload.section_ms } else { self.workload.section_ms / 20 };
+        let section = self.section(until, Duration::from_micros(rng.random_range(0..=longest * 1000)));
+        match mode {
+            _ if token == 0 => {
+                section.await;
+                Ok(())
+            }
+            Mode::Exclusive => places.count(name, &visitor, section).await.map(drop),
+            _ => {
+                section.await;
+                places.share(name, &visitor).await
+            }
+        }
+    }
+
+    /// Takes its time, and asks again and again whether it still holds.
+    async fn section(&mut self, until: &AtomicU64, lasting: Duration) {
+        let end = Instant::now() + lasting;
+        while self.stage == Stage::Held && end > Instant::now() {
+            sleep((end - Instant::now()).min(self.lease / 3)).await;
+            let asked = monotonic();
+            // A program that cannot be ended is no reason to end.
+            match self.check(until).await.unwrap_or(None) {
+                Some(true) => {
+                    let until = until.load(Relaxed);
+                    self.log.log_at(asked, self.op, What::Checked { held: true, until });
+                }
+                Some(false) => {
+                    self.log(What::Release);
+                    self.log(What::Released { held: false });
+                    self.stage = Stage::Over;
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Does it hold? If so, then the store keeps it until then; `None`: the store does not say.
+    async fn check(&mut self, until: &AtomicU64) -> io::Result<Option<bool>> {
+        let asked = monotonic();
+        let answer = self.ask("check").await?;
+        let held = answer.as_ref().and_then(|answer| answer.strip_prefix("held "));
+        Ok(match held.map(str::parse::<u64>) {
+            Some(Ok(ms)) => {
+                until.store(asked + ms * 1_000_000, Relaxed);
+                Some(true)
+            }
+            _ => answer.filter(|answer| answer == "lost").map(|_| false),
+        })
+    }
+
+    /// Asks the program; `None` if it does not answer, and then the next acquisition has a new one.
+    async fn ask(&mut self, order: &str) -> io::Result<Option<String>> {
+        let Some(peer) = &mut self.peer else { return Ok(None) };
+        if let Ok(Some(answer)) = timeout(self.lease * 5 + GRACE, peer.ask(order)).await {
+            return Ok(Some(answer));
+        }
+        if self.stage == Stage::Held {
+            self.log(What::Release);
+            self.stage = Stage::Over;
+        }
+        self.end().await.map(|()| None)
+    }
+
+    async fn end(&mut self) -> io::Result<()> {
+        match self.peer.take() {
+            Some(peer) => peer.end().await,
+            None => Ok(()),
+        }
     }
 }

@@ -120,8 +120,8 @@ impl Protected for Files {
 /// A holder on its way to a resource, and the history that tells of it.
 pub(crate) struct Visitor<'a> {
     pub(crate) shown: Shown,
-    /// Another library's lock has none.
-    pub(crate) lease: Option<&'a Lease>,
+    /// Does it still hold?
+    pub(crate) held: Box<dyn Fn() -> bool + Send + Sync + 'a>,
     pub(crate) log: &'a Log,
 }
 
@@ -181,9 +181,9 @@ impl Places {
         visitor: &Visitor<'_>,
         wanted: Wanted,
     ) -> io::Result<Option<u64>> {
-        let Visitor { shown, lease, log } = visitor;
+        let Visitor { shown, held, log } = visitor;
         let (name, place) = &self.0[place];
-        let (sent, late) = (monotonic(), lease.is_some_and(|lease| !lease.is_held()));
+        let (sent, late) = (monotonic(), !held());
         let value = place.access(resource, shown, wanted).await?;
         let what = What::Used {
             place: name.clone(),
@@ -193,7 +193,7 @@ impl Places {
             sent,
             late,
             value,
-            held: lease.is_some_and(Lease::is_held),
+            held: held(),
         };
         log.log(0, what);
         Ok(value)

@@ -159,7 +159,7 @@ impl Recorded {
 
     /// The holder on its way to what the lock protects.
     pub(crate) fn visitor(&self) -> Visitor<'_> {
-        Visitor { shown: self.lease().into(), lease: Some(self.lease()), log: &self.log }
+        Visitor { shown: self.lease().into(), held: Box::new(|| self.lease().is_held()), log: &self.log }
     }
 
     /// The fencing token.

@@ -6,12 +6,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::acquisition::acquisitions;
+use crate::foreign::{self, Library};
 use crate::ghosts::ghosts;
 use crate::history::{Event, What};
 use crate::oracle::{self, Tolerance, Violation};
 use crate::ordeal::{Ordeal, freed, ordeals, recoveries};
 use crate::protected::{Logged, Places};
-use crate::torture::{GRACE, PEER, TortureOptions};
+use crate::torture::{GRACE, TortureOptions};
 use crate::uses::{self, Writes};
 use crate::workload::{PERMITS, Workload, of_slot};
 
@@ -26,8 +28,8 @@ pub struct Report {
     pub seed: u64,
     /// How many grants there were.
     pub grants: usize,
-    /// How many of them were another library's.
-    pub peers: usize,
+    /// How many of them were other libraries', and what came of those, by the libraries' names.
+    pub foreign: BTreeMap<&'static str, Foreign>,
     /// How many times somebody was denied.
     pub denials: usize,
     /// How many acquisitions and releases ended with an error.
@@ -93,13 +95,13 @@ impl Report {
         Ok(Self {
             seed: options.seed,
             grants: verdict.grants,
-            peers: events.iter().filter(|event| is_peers(event)).count(),
+            foreign: of_others(&events),
             denials: verdict.denials,
             failures: count(|what| matches!(what, What::Failed { .. } | What::ReleaseFailed)),
             losses: verdict.losses,
             worst_notice: verdict.worst_notice,
             counted,
-            writes: uses::writes(&events),
+            writes: uses::writes(&events, |client| Library::of(client).is_none()),
             blows,
             forgotten: (count(|what| *what == What::Forgotten), verdict.forgotten),
             worst_forgotten: verdict.worst_forgotten,
@@ -133,8 +135,35 @@ impl Report {
     }
 }
 
-fn is_peers(event: &Event) -> bool {
-    event.client.starts_with(PEER) && matches!(event.what, What::Granted { .. })
+/// What came of another library's locks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Foreign {
+    /// How many grants.
+    pub grants: usize,
+    /// How many holders heard from the store that they had lost it.
+    pub lost: usize,
+    /// How many went on past the time for which the store had confirmed that it keeps it: their own fault.
+    pub past: usize,
+    /// What came of their writes.
+    pub writes: Writes,
+}
+
+fn of_others(events: &[Event]) -> BTreeMap<&'static str, Foreign> {
+    let mut all = BTreeMap::<_, Foreign>::new();
+    for acquisition in acquisitions(events) {
+        let Some(library) = Library::of(acquisition.client) else { continue };
+        let its = all.entry(library.name()).or_default();
+        if acquisition.granted.is_some() {
+            its.grants += 1;
+            its.lost += usize::from(acquisition.released.is_some_and(|(_, held)| held == Some(false)));
+            its.past += usize::from(acquisition.release.is_some_and(|release| release > acquisition.until));
+        }
+    }
+    for (name, its) in &mut all {
+        let places = uses::writes(events, |client| Library::of(client).is_some_and(|library| library.name() == *name));
+        its.writes = places.into_values().fold(Writes::default(), Writes::and);
+    }
+    all
 }
 
 /// **L1**: after the last blow, somebody is granted a lock within the calm.
@@ -153,8 +182,17 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, grants, denials, failures, counted, losses, worst_notice, .. } = self;
         writeln!(f, "seed {seed}: {grants} grants, {denials} denials, {failures} failures, {counted} writes let in")?;
-        if self.peers > 0 {
-            writeln!(f, "{} of the grants to another library's lock", self.peers)?;
+        for (name, Foreign { grants, lost, past, writes }) in &self.foreign {
+            let Writes { let_in, late, late_refused, .. } = writes;
+            writeln!(
+                f,
+                "{name}: {grants} of the grants, {lost} heard of their loss, {past} went on past what the store keeps; \
+                 {let_in} writes let in, {late} late, {late_refused} of these refused"
+            )?;
+        }
+        if !self.foreign.is_empty() {
+            let libraries = self.foreign.keys().filter_map(|name| Library::named(name));
+            writeln!(f, "{}", foreign::told(libraries).join("\n"))?;
         }
         for (place, writes) in &self.writes {
             let Writes { let_in, refused, late, late_refused, woken, woken_refused } = writes;

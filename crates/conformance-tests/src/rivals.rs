@@ -35,7 +35,8 @@ impl<'g, 'a> Rivals<'g, 'a> {
 pub(crate) fn by_slot<'a>(grants: &[Acquisition<'a>]) -> Vec<Vec<Acquisition<'a>>> {
     let mut groups = BTreeMap::<Option<u32>, Vec<Acquisition<'a>>>::new();
     for grant in grants {
-        if grant.slots.is_empty() {
+        // A permit of another library's may have no slot.
+        if grant.slots.is_empty() && grant.mode.permits().is_none() {
             groups.entry(None).or_default().push(grant.clone());
         }
         for slot in grant.slots {
@@ -43,6 +44,24 @@ pub(crate) fn by_slot<'a>(grants: &[Acquisition<'a>]) -> Vec<Vec<Acquisition<'a>
         }
     }
     groups.into_values().collect()
+}
+
+/// The first who had a permit granted when all were held, and how many were held then. Each holds until such a time.
+pub(crate) fn one_too_many<'g, 'a>(
+    holds: impl Iterator<Item = (&'g Acquisition<'a>, u64)>,
+) -> Option<(&'g Acquisition<'a>, u32)> {
+    let mut changes = Vec::new();
+    for (grant, end) in holds.filter(|(grant, end)| *end > grant.answered()) {
+        // Who gives back makes place for who is granted.
+        changes.extend([(grant.answered(), true, grant), (end, false, grant)]);
+    }
+    changes.sort_by_key(|(at, begins, _)| (*at, *begins));
+    let mut held = 0;
+    changes.into_iter().find_map(|(_, begins, grant)| {
+        let weight = grant.mode.weight();
+        held = if begins { held + weight } else { held - weight };
+        grant.mode.permits().filter(|of| held > *of).map(|_| (grant, held))
+    })
 }
 
 /// Times at which something begins and ends, each with a weight.

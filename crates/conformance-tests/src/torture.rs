@@ -23,6 +23,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::foreign::Library;
 use crate::ghosts;
 use crate::history::Log;
 pub use crate::peer::Program;
@@ -34,6 +35,7 @@ pub use crate::report::Report;
 pub use crate::victim::Server;
 use crate::victim::{Seat, Victim};
 use crate::worker::Role;
+pub use crate::workload::PERMITS;
 use crate::workload::{SEMAPHORE, Workload};
 
 /// How to torture.
@@ -89,7 +91,7 @@ impl TortureOptions {
 pub struct Site {
     servers: Vec<Box<dyn Server>>,
     url: Box<Url>,
-    peers: Vec<Box<Peer>>,
+    peers: Vec<(Library, Box<Peer>)>,
 }
 
 /// From where each server is reached to how a client connects.
@@ -116,17 +118,16 @@ impl Site {
         Self { servers, url: Box::new(url), peers: Vec::new() }
     }
 
-    /// Beside the workers, another library's lock takes the same ones. It is not struck itself, since no other library
-    /// promises what that asks for, but the servers are, which it reaches at these addresses.
+    /// Beside the workers, another library's lock takes the same ones, and is struck as they are. It reaches the servers at
+    /// these addresses. What it does not promise is known by the library's name.
+    ///
+    /// # Panics
+    /// If nothing is known of this library.
     #[must_use]
-    pub fn beside(mut self, peer: impl Fn(&[SocketAddr]) -> Program + 'static) -> Self {
-        self.peers.push(Box::new(peer));
+    pub fn beside(mut self, library: &str, peer: impl Fn(&[SocketAddr]) -> Program + 'static) -> Self {
+        let known = Library::named(library).unwrap_or_else(|| panic!("{library} is in no row of foreign.rs"));
+        self.peers.push((known, Box::new(peer)));
         self
-    }
-
-    /// Does another library's lock take the same ones?
-    pub fn has_peers(&self) -> bool {
-        !self.peers.is_empty()
     }
 
     /// How a client connects that is not struck itself.
@@ -143,9 +144,6 @@ impl Site {
         (self.url)(addresses)
     }
 }
-
-/// How the clients of other libraries are called.
-pub(crate) const PEER: &str = "peer-";
 
 /// How much longer than its lease a dead client may be in the way of others.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
@@ -173,7 +171,7 @@ pub async fn run(options: &TortureOptions, site: Site) -> io::Result<Report> {
 async fn run_in(options: &TortureOptions, site: Site, folder: &Path) -> io::Result<Report> {
     let log = Log::to_file("supervisor", &Workload::history(folder, "supervisor"))?;
     let untouched = site.url();
-    let (victims, peers) = victims(options, site, folder)?;
+    let victims = victims(options, site, folder)?;
     let start = Instant::now();
     let struck_for = options.duration.saturating_sub(options.calm());
     let mut suffering = JoinSet::new();
@@ -192,7 +190,7 @@ async fn run_in(options: &TortureOptions, site: Site, folder: &Path) -> io::Resu
     let mut ending = JoinSet::new();
     let seats =
         seats.into_iter().filter_map(|victim| if let Victim::Worker(seat) = victim { Some(*seat) } else { None });
-    for seat in seats.chain(peers) {
+    for seat in seats {
         ending.spawn(seat.end(options.lease + Duration::from_secs(30)));
     }
     let mut clients = vec!["supervisor".to_owned()];
@@ -209,10 +207,8 @@ async fn run_in(options: &TortureOptions, site: Site, folder: &Path) -> io::Resu
     Report::of(options, folder, &places, &clients).await
 }
 
-/// Everybody who can be struck, and those who cannot.
-type Everybody = (Vec<(Lane, Victim)>, Vec<Seat>);
-
-fn victims(options: &TortureOptions, site: Site, folder: &Path) -> io::Result<Everybody> {
+/// Everybody who can be struck.
+fn victims(options: &TortureOptions, site: Site, folder: &Path) -> io::Result<Vec<(Lane, Victim)>> {
     let mut victims = Vec::new();
     let mut fronts = Vec::new();
     for (number, server) in site.servers.into_iter().enumerate() {
@@ -220,42 +216,53 @@ fn victims(options: &TortureOptions, site: Site, folder: &Path) -> io::Result<Ev
         fronts.push(proxy.address());
         victims.push((Lane::Server(number), Victim::Server { server: Some(server), proxy }));
     }
-    for worker in 0..options.workers {
+    let mut libraries: Vec<_> = site.peers.iter().map(|(library, _)| *library).collect();
+    libraries.sort_unstable();
+    libraries.dedup();
+    // One library does not exclude another, though we exclude each, so each has locks of its own among ours.
+    let names = |library: Option<Library>| {
+        let part = library.and_then(|library| libraries.iter().position(|one| *one == library));
+        let all = options.names().into_iter().enumerate();
+        all.filter(|(at, _)| part.is_none_or(|part| at % libraries.len() == part)).map(|(_, name)| name).collect()
+    };
+    let ours = (0..options.workers).map(|_| None);
+    for (worker, peer) in ours.chain(site.peers.iter().map(Some)).enumerate() {
         let proxies: Vec<_> = fronts.iter().map(|front| Proxy::new(*front)).collect();
         let addresses: Vec<_> = proxies.iter().map(Proxy::address).collect();
         let networks = proxies.into_iter().enumerate();
         victims.extend(networks.map(|(server, proxy)| (Lane::Network { worker, server }, Victim::Network(proxy))));
-        let seat = seat(options, worker, (site.url)(&addresses), folder, None)?;
+        let names = names(peer.map(|(library, _)| *library));
+        let peer = peer.map(|(library, program)| (*library, program(&addresses)));
+        let seat = seat(options, worker, names, (site.url)(&addresses), folder, peer)?;
         victims.push((Lane::Worker(worker), Victim::Worker(Box::new(seat))));
     }
-    let peers = site.peers.iter().zip(options.workers..);
-    let seats = peers.map(|(peer, number)| seat(options, number, (site.url)(&fronts), folder, Some(peer(&fronts))));
-    Ok((victims, seats.collect::<io::Result<_>>()?))
+    Ok(victims)
 }
 
 fn seat(
     options: &TortureOptions,
     number: usize,
+    names: Vec<String>,
     url: String,
     folder: &Path,
-    peer: Option<Program>,
+    peer: Option<(Library, Program)>,
 ) -> io::Result<Seat> {
     let (options, folder) = (options.clone(), folder.to_owned());
     let lease_ms = options.lease.as_millis() as u64;
     Seat::new(move |successor| {
-        let kind = if peer.is_some() { format!("{PEER}{number}") } else { Lane::Worker(number).to_string() };
-        let client = format!("{kind}-{successor}");
+        let kind = peer.as_ref().map_or("worker", |(library, _)| library.name());
+        let client = format!("{kind}-{number}-{successor}");
         let mut rng = StdRng::seed_from_u64(options.seed ^ (number as u64) << 32 ^ successor as u64);
         let workload = Workload {
             client: client.clone(),
             folder: folder.clone(),
-            names: options.names(),
+            names: names.clone(),
             places: options.resources.as_ref().map_or_else(Vec::new, |elsewhere| elsewhere.urls.clone()),
             rounds: None,
             seed: rng.random(),
             // Sections that renewals must keep.
             section_ms: lease_ms * 2,
-            peer: peer.clone(),
+            peer: peer.as_ref().map(|(_, program)| program.clone()),
         };
         (client, Role { url: url.clone(), lease_ms, workload: Some(workload), task: None })
     })

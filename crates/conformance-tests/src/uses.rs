@@ -58,8 +58,8 @@ fn uses(events: &[Event]) -> BTreeMap<(&str, &str), Vec<Use<'_>>> {
     all
 }
 
-/// Counts the writes, by their places.
-pub(crate) fn writes(events: &[Event]) -> BTreeMap<String, Writes> {
+/// Counts the writes of these clients, by their places.
+pub(crate) fn writes(events: &[Event], whose: impl Fn(&str) -> bool) -> BTreeMap<String, Writes> {
     let mut pauses = HashMap::<&str, Pauses>::new();
     for event in events {
         if matches!(event.what, What::Stopped | What::Continued | What::Killed) {
@@ -71,7 +71,7 @@ pub(crate) fn writes(events: &[Event]) -> BTreeMap<String, Writes> {
     for ((place, _), uses) in uses(events) {
         let writes = all.entry(place.to_owned()).or_default();
         let mut read = HashMap::new();
-        for used in uses {
+        for used in uses.into_iter().filter(|used| whose(used.client)) {
             match used.kind {
                 Kind::Read => drop(read.insert((used.client, used.token), used.at)),
                 Kind::Write => {
@@ -87,6 +87,18 @@ pub(crate) fn writes(events: &[Event]) -> BTreeMap<String, Writes> {
 }
 
 impl Writes {
+    /// These and others.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            let_in: self.let_in + other.let_in,
+            refused: self.refused + other.refused,
+            late: self.late + other.late,
+            late_refused: self.late_refused + other.late_refused,
+            woken: self.woken + other.woken,
+            woken_refused: self.woken_refused + other.woken_refused,
+        }
+    }
+
     fn count(&mut self, used: &Use<'_>, stopped: bool) {
         let (refused, woken) = (usize::from(used.value.is_none()), usize::from(used.late && stopped));
         let late = usize::from(used.late);
@@ -227,6 +239,6 @@ mod tests {
         let mut events = woken(None);
         events.push(too_late(used("b", Kind::Write, 7, [30, 31], Some(2))));
         let wanted = Writes { let_in: 2, refused: 1, late: 2, late_refused: 1, woken: 1, woken_refused: 1 };
-        assert_eq!(writes(&events), BTreeMap::from([("p".to_owned(), wanted)]));
+        assert_eq!(writes(&events, |_| true), BTreeMap::from([("p".to_owned(), wanted)]));
     }
 }

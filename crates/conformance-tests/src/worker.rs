@@ -6,7 +6,7 @@ use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use lock_core::{Config, ErrorKind, FencingToken, LockGuard, Locks, Registry};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -235,6 +235,8 @@ impl Worker {
             .envs(environment.iter().map(|(key, value)| (key, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            // With whatever it starts itself.
+            .process_group(0)
             .kill_on_drop(true)
             .spawn()?;
         let gone = || io::Error::other("the worker has no pipe");
@@ -266,15 +268,16 @@ impl Worker {
         self.answer().await
     }
 
-    /// Sends it a signal.
+    /// Sends it a signal, and what it started.
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
         let pid = self.pid().ok_or_else(|| io::Error::other("the worker was waited for"))?;
-        Ok(kill(pid, signal)?)
+        Ok(killpg(pid, signal)?)
     }
 
-    /// Kills it, `kill -9`, and waits until it is dead.
+    /// Kills it and what it started, `kill -9`, and waits until it is dead.
     pub(crate) async fn kill(&mut self) -> io::Result<()> {
-        self.child.kill().await
+        self.signal(Signal::SIGKILL)?;
+        self.child.wait().await.map(drop)
     }
 
     /// Waits until it ended by itself. Answers whether it ended well.

@@ -19,10 +19,11 @@ use crate::resource::{Access, Resource};
 /// What a job is done for is half of this at most, also where the lease is longer: others wait for all of it.
 const LONGEST_JOB: Duration = Duration::from_secs(2);
 
-/// The semaphore that is taken beside the locks, where the store has any, and how many permits it has. Each slot protects a
-/// resource of its own.
+/// The semaphore that is taken beside the locks, where the store has any. Each slot protects a resource of its own.
 pub(crate) const SEMAPHORE: &str = "torture-permits";
-pub(crate) const PERMITS: u32 = 3;
+
+/// How many permits the torture's semaphore has.
+pub const PERMITS: u32 = 3;
 
 /// The resource of a slot.
 pub(crate) fn of_slot(slot: u32) -> String {
@@ -99,7 +100,7 @@ pub(crate) async fn run(
     // Ends when the parent lets go of its end of the pipe, or dies.
     let mut parent = std::pin::pin!(async move { while let Ok(Some(_)) = stdin.next_line().await {} });
     if let Some(program) = &workload.peer {
-        return peer::run(locks, workload, places, program, parent).await;
+        return peer::run(locks, lease, workload, places, program, parent).await;
     }
     let mut counted = 0;
     while workload.rounds.is_none_or(|rounds| counted < rounds) {

@@ -167,6 +167,39 @@ fn b1_two_believe() {
     other.grant("c", 1, 13, [320, 400, 1300]).breaks(&["B1", "S0"]);
 }
 
+/// What another library does not promise is not asked of its clients, by their names; that theirs and ours do not hold at
+/// the same time is.
+#[test]
+fn clients_of_other_libraries() {
+    let late = |client| turns().grant(client, 1, 13, [320, 400, 1300]);
+    late("kazoo-3-0").breaks(&["B1", "S0"]);
+    late("redis-py-3-0").breaks(&["B1"]);
+    // Without tokens, one is as good as another.
+    let before = History::default().grant("redis-py-3-0", 1, 0, [0, 10, 900]);
+    let after = before.release("redis-py-3-0", 1, [100, 120], true).grant("a", 1, 11, [20, 130, 1030]);
+    after.grant("redis-py-4-0", 1, 0, [140, 1040, 1900]).breaks(&[]);
+    // It does not know that it was not held any more; that it was lost early is told by the store.
+    let past = |client| History::default().grant(client, 1, 10, [0, 10, 1000]).grant("a", 1, 11, [20, 1010, 2000]);
+    past("kazoo-3-0").release("kazoo-3-0", 1, [1050, 1060], true).breaks(&[]);
+    past("b").release("b", 1, [1050, 1060], true).breaks(&["R1"]);
+    History::default()
+        .grant("kazoo-3-0", 1, 10, [0, 10, 1000])
+        .release("kazoo-3-0", 1, [50, 60], false)
+        .breaks(&["R1"]);
+}
+
+#[test]
+fn p2_more_permits_than_there_are() {
+    let mode = |take| Mode::Permits { take, of: 3 };
+    let two = History::default().grant_as(mode(2), &[0, 1], "a", 10, [0, 10, 500]);
+    let theirs = |two: History, take, at| two.grant_as(mode(take), &[], "curator-semaphore-3-0", 0, [0, at, 900]);
+    theirs(two, 1, 20).breaks(&[]);
+    let two = History::default().grant_as(mode(2), &[0, 1], "a", 10, [0, 10, 500]);
+    theirs(two, 2, 499).breaks(&["P2"]);
+    let two = History::default().grant_as(mode(2), &[0, 1], "a", 10, [0, 10, 500]).release("a", 1, [400, 410], true);
+    theirs(two, 2, 400).breaks(&[]);
+}
+
 /// The store forgot everything between these moments.
 fn forgetful(from: u64, to: u64) -> History {
     History::default().at(from, "server-0", 0, What::Forgetting).at(to, "server-0", 0, What::Forgotten)

@@ -31,7 +31,7 @@ pub use etcd::{EtcdCluster, GrpcProxy};
 pub use initial::kept_as;
 pub use mariadb::MariaDbServer;
 pub use memcached::MemcachedServer;
-pub use peers::{curator_mutex, go_mutex, kazoo_locks};
+pub use peers::{curator_mutex, etcdctl_lock, go_mutex, kazoo_locks, redis_py_lock};
 pub use pgbouncer::PgBouncer;
 pub use postgres::PostgresServer;
 pub use redis::RedisServer;

@@ -236,7 +236,7 @@ fn configure(folder: &Path, ports: &[[u16; 3]], links: &Links, number: usize, op
 }
 
 fn spawn(folder: &Path, number: usize, options: &[String], environment: &[(&str, PathBuf)]) -> Process {
-    let mut java = java(&JARS);
+    let mut java = java(&jars(&JARS));
     java.args(["-Xms32m", "-XX:TieredStopAtLevel=1"])
         .arg(format!("-Djava.io.tmpdir={}", folder.display()))
         .args(options.iter().filter(|option| option.starts_with("-D")));
@@ -248,15 +248,24 @@ fn spawn(folder: &Path, number: usize, options: &[String], environment: &[(&str,
 
 /// Java with Debian's Curator and what it needs, of libcurator-recipes-java: what follows is the program.
 pub fn curator() -> Command {
-    java(&[&["curator-recipes", "curator-framework", "curator-client", "guava"], &JARS[..]].concat())
+    java(&curator_jars())
 }
 
-/// Java with these of Debian's jars.
-fn java(jars: &[&str]) -> Command {
-    let jars: Vec<_> = jars.iter().map(|jar| format!("/usr/share/java/{jar}.jar")).collect();
+/// Where they are.
+pub(crate) fn curator_jars() -> String {
+    jars(&[&["curator-recipes", "curator-framework", "curator-client", "guava"], &JARS[..]].concat())
+}
+
+/// Where these of Debian's jars are.
+fn jars(names: &[&str]) -> String {
+    names.iter().map(|jar| format!("/usr/share/java/{jar}.jar")).collect::<Vec<_>>().join(":")
+}
+
+/// Java with these classes.
+fn java(classes: &str) -> Command {
     let mut java = Command::new("java");
     // Without a file in the folder for temporary ones, by which other Java programs would find it.
-    java.args(["-Xmx96m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-cp", &jars.join(":")]);
+    java.args(["-Xmx96m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-cp", classes]);
     java
 }
 

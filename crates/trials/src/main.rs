@@ -8,6 +8,7 @@ mod bench;
 mod cases;
 mod compare;
 mod family;
+mod foreign;
 mod fuzz;
 mod guarantees;
 mod observers;

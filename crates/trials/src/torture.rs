@@ -3,19 +3,16 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use clap::Args;
 use conformance_tests::protected::Elsewhere;
-use conformance_tests::torture::{self, Blow, Program, Report, Server, Site, TortureOptions};
+use conformance_tests::torture::{self, Blow, Report, Server, Site, TortureOptions};
 use conformance_tests::uses::Writes;
 use oarlock::Capabilities;
-use test_servers::{
-    Disk, EtcdCluster, MariaDbServer, MemcachedServer, PostgresServer, RedisServer, ZookeeperServers, curator_mutex,
-    go_mutex,
-};
+use test_servers::{Disk, EtcdCluster, MariaDbServer, MemcachedServer, PostgresServer, RedisServer, ZookeeperServers};
 
+use crate::foreign;
 use crate::guarantees;
 use crate::places::{self, CHECKED, Place};
 use crate::quorum;
@@ -31,8 +28,8 @@ const CRASHES: u32 = 60;
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// The backend on a store made for this: `sqlite`, `postgres`, `postgres-session`, `mysql`, `mysql-session`,
-    /// `redis`, `redis-forgetful` or `memcached`, which keep nothing on disk, or `zookeeper` or `etcd`, three of them,
-    /// or a quorum of three, `quorum-redis` or `quorum-sqlite`; or the URL of a store, of which only the clients are
+    /// `redis`, `redis-forgetful` or `memcached`, which keep nothing on disk, or `zookeeper`, `zookeeper-rw`
+    /// (with the setting `curator=read-write`) or `etcd`, three of them, or a quorum of three, `quorum-redis` or `quorum-sqlite`; or the URL of a store, of which only the clients are
     /// struck.
     backend: String,
     /// For how long.
@@ -44,6 +41,11 @@ pub(crate) struct Options {
     /// How many processes at a time.
     #[arg(long, default_value_t = 4)]
     workers: usize,
+    /// Whose locks half of them take, in the stead of ours: of `zookeeper` `kazoo`, `kazoo-rw`, `curator`,
+    /// `curator-revoker` and `curator-semaphore`, of `zookeeper-rw` `kazoo-rw` and `curator-rw`, of `etcd` `go`,
+    /// `go-election` and `etcdctl`, of `redis` and `redis-forgetful` `redis-py`. Each has locks of its own among ours.
+    #[arg(long, value_delimiter = ',')]
+    with: Vec<String>,
     /// The lease of the locks, in milliseconds; of etcd's 2000 at least, of a quorum's 1000 at most. What is done to
     /// whom lasts for about as long.
     #[arg(long, default_value_t = 1000)]
@@ -56,7 +58,7 @@ pub(crate) struct Options {
     #[arg(long, value_delimiter = ',', num_args = 0..=1, require_equals = true, default_missing_values = CHECKED)]
     resources: Option<Vec<Place>>,
     /// Keeps what came of it, and how soon locks of killed holders come free, for the page of guarantees.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "with")]
     record: bool,
 }
 
@@ -108,24 +110,6 @@ impl Server for Killed {
     }
 }
 
-/// A program, what it is started with, and what the names of locks begin with where it locks them.
-fn program(mut command: Command, arguments: &[String], names: &str) -> Program {
-    Program::of(command.args(arguments), names)
-}
-
-/// How long the session of another library's lock lasts, in seconds: longer than anything keeps it from the store.
-const PEERS_SESSION: &str = "15";
-
-/// The same, with another library's lock beside ours where one takes the same locks.
-fn with_peers(backend: &str, site: Site) -> Site {
-    let listed = |addresses: &[SocketAddr]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    match backend {
-        "zookeeper" => site.beside(move |there| program(curator_mutex(), &[listed(there)], "/oarlock/")),
-        "etcd" => site.beside(move |there| program(go_mutex(), &[listed(there), PEERS_SESSION.to_owned()], "oarlock/")),
-        _ => site,
-    }
-}
-
 /// What there is of a backend, made anew.
 pub(crate) fn site(backend: &str, folder: &Path) -> Result<Site, String> {
     let redis =
@@ -154,12 +138,15 @@ pub(crate) fn site(backend: &str, folder: &Path) -> Result<Site, String> {
         "zookeeper" => {
             Site::of(ZookeeperServers::start_with(3, &[]).apart(), |addresses| hosts("zookeeper", addresses))
         }
+        "zookeeper-rw" => Site::of(ZookeeperServers::start_with(3, &[]).apart(), |addresses| {
+            format!("{}?curator=read-write", hosts("zookeeper", addresses))
+        }),
         "etcd" => Site::of(EtcdCluster::start(3).apart(), |addresses| hosts("etcd", addresses)),
         url if url.contains(':') => Site::at(url),
         other => {
             return Err(format!(
                 "{other:?} cannot be tortured: name sqlite, postgres, postgres-session, mysql, \
-                  mysql-session, redis, redis-forgetful, memcached, zookeeper, etcd, quorum-redis, \
+                  mysql-session, redis, redis-forgetful, memcached, zookeeper, zookeeper-rw, etcd, quorum-redis, \
                   quorum-sqlite, or a URL"
             ));
         }
@@ -201,7 +188,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         return Err(format!("--minutes: nobody is struck in the last {:?}, so it has to be longer", torture.calm()));
     }
     on_a_runtime(async {
-        let report = suffer(backend, &torture, options.resources.as_deref().unwrap_or_default()).await?;
+        let report = suffer(options, &torture).await?;
         let mut broken = !report.violations.is_empty();
         if options.record {
             let (crashes, offers) = crashes(backend, &torture).await?;
@@ -214,15 +201,15 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
 }
 
 /// Tortures a store made for this.
-async fn suffer(backend: &str, torture: &TortureOptions, places: &[Place]) -> Result<Report, String> {
+async fn suffer(options: &Options, torture: &TortureOptions) -> Result<Report, String> {
+    let backend = options.backend.as_str();
     let folder = test_servers::folder(Disk::Memory);
-    let site = with_peers(backend, site(backend, folder.path())?);
-    let peers = site.has_peers();
+    let mut torture = torture.clone();
+    let site = foreign::beside(site(backend, folder.path())?, backend, &options.with, &mut torture)?;
     let mut started = Vec::new();
-    for place in places {
+    for place in options.resources.iter().flatten() {
         started.push(place.start(folder.path()).await?);
     }
-    let mut torture = torture.clone();
     if !started.is_empty() {
         let urls = started.iter().map(|place| place.url.clone()).collect();
         torture.resources = Some(Elsewhere { urls, open: places::open });
@@ -233,10 +220,10 @@ async fn suffer(backend: &str, torture: &TortureOptions, places: &[Place]) -> Re
     if torture.resources.is_some() {
         was_late(&report)?;
     }
-    if peers && report.peers == 0 {
-        return Err("the other library's lock was never granted".to_owned());
+    match report.foreign.iter().find(|(_, its)| its.grants == 0) {
+        Some((library, _)) => Err(format!("{library}'s lock was never granted")),
+        None => Ok(report),
     }
-    Ok(report)
 }
 
 /// A check at which nobody came too late has not been attacked.

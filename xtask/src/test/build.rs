@@ -17,11 +17,11 @@ const BUILD: &str = "test --no-run --locked --workspace --all-features --lib --b
 /// What the test command tortures, long enough for many blows; a store that forgets, with what makes it forget.
 const TORTURED: [&[&str]; 10] = [
     &["sqlite"],
-    &["redis"],
+    &["redis", "--with", "redis-py"],
     &["redis-forgetful", "--faults", "stop,cut,kill-server,restart-server"],
     &["memcached"],
-    &["zookeeper"],
-    &["etcd"],
+    &["zookeeper", "--with", "curator,kazoo"],
+    &["etcd", "--with", "go,etcdctl"],
     &["postgres"],
     &["mysql"],
     &["quorum-redis"],

@@ -1,9 +1,13 @@
 // Curator's InterProcessMutex, InterProcessReadWriteLock and InterProcessSemaphoreV2, told what to do by lines on standard
-// input: see peers.rs. Its argument is where the servers are.
+// input: see peers.rs. Its arguments are where the servers are, and for how many milliseconds its session lasts.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.lang.reflect.Method;
 import java.util.Collection;
+import java.util.List;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
@@ -12,21 +16,29 @@ import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
 import org.apache.curator.framework.recipes.locks.Lease;
 import org.apache.curator.framework.recipes.locks.Revoker;
 import org.apache.curator.retry.RetryNTimes;
+import org.apache.zookeeper.KeeperException;
+import org.apache.zookeeper.ZooKeeper;
+import org.apache.zookeeper.data.Stat;
 
 public class CuratorMutex {
-    private static CuratorFramework client;
+    private static volatile CuratorFramework client;
+    private static InterProcessMutex mutex;
+    private static InterProcessSemaphoreV2 semaphore;
+    private static Collection<Lease> permits;
+    private static String semaphores;
 
-    private static CuratorFramework connect(String servers) {
-        CuratorFramework made = CuratorFrameworkFactory.newClient(servers, 15_000, 5_000, new RetryNTimes(20, 200));
+    private static CuratorFramework connect(String servers, int session) {
+        CuratorFramework made = CuratorFrameworkFactory.newClient(servers, session, 5_000, new RetryNTimes(20, 200));
         made.start();
         return made;
     }
 
     public static void main(String[] arguments) throws Exception {
-        client = connect(arguments[0]);
+        int session = arguments.length > 1 ? Integer.parseInt(arguments[1]) : 15_000;
+        client = connect(arguments[0], session);
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
-        java.util.concurrent.BlockingQueue<String> orders = new java.util.concurrent.LinkedBlockingQueue<>();
-        Thread main = new Thread(() -> obey(orders, arguments[0]));
+        BlockingQueue<String> orders = new LinkedBlockingQueue<>();
+        Thread main = new Thread(() -> obey(orders, arguments[0], session));
         main.setDaemon(true);
         main.start();
         for (String order = lines.readLine(); order != null; order = lines.readLine()) {
@@ -37,44 +49,102 @@ public class CuratorMutex {
         System.exit(0);
     }
 
-    private static void obey(java.util.concurrent.BlockingQueue<String> orders, String servers) {
-        InterProcessMutex mutex = null;
-        InterProcessSemaphoreV2 semaphore = null;
-        Collection<Lease> permits = null;
-        for (int number = 0; true; number++) {
+    private static void obey(BlockingQueue<String> orders, String servers, int session) {
+        while (true) {
+            String[] words = {""};
             try {
-                String[] words = orders.take().split(" ");
-                if (words[0].equals("read") || words[0].equals("write")) {
-                    InterProcessReadWriteLock both = new InterProcessReadWriteLock(client, words[1]);
-                    mutex = words[0].equals("read") ? both.readLock() : both.writeLock();
-                    mutex.acquire();
-                    System.out.println("locked");
-                } else if (words[0].equals("permits")) {
-                    semaphore = new InterProcessSemaphoreV2(client, words[1], Integer.parseInt(words[3]));
-                    permits = semaphore.acquire(Integer.parseInt(words[2]));
-                    System.out.println("locked");
-                } else if (words[0].equals("give")) {
-                    semaphore.returnAll(permits);
-                    System.out.println("unlocked");
-                } else if (words[0].equals("lock")) {
-                    mutex = new InterProcessMutex(client, words[1]);
-                    // Now and then it asks all others to let go, by a write to their nodes, which none of ours obeys.
-                    if (number % 8 == 0) {
-                        for (String node : mutex.getParticipantNodes()) {
-                            Revoker.attemptRevoke(client, node);
-                        }
-                    }
-                    mutex.acquire();
-                    System.out.println("locked");
-                } else {
-                    mutex.release();
-                    System.out.println("unlocked");
-                }
+                words = orders.take().split(" ");
+                System.out.println(obey(words));
             } catch (Exception error) {
-                client.close();
-                client = connect(servers);
+                if (!words[0].equals("check")) {
+                    client.close();
+                    client = connect(servers, session);
+                }
                 System.out.println("failed " + error);
             }
         }
+    }
+
+    private static String obey(String[] words) throws Exception {
+        switch (words[0]) {
+            case "lock", "revoke" -> {
+                InterProcessMutex wanted = new InterProcessMutex(client, words[1]);
+                // It asks all others to let go, by a write to their nodes, which none of ours obeys.
+                if (words[0].equals("revoke")) {
+                    for (String node : wanted.getParticipantNodes()) {
+                        revoke(node);
+                    }
+                }
+                return acquire(wanted);
+            }
+            case "read" -> {
+                return acquire(new InterProcessReadWriteLock(client, words[1]).readLock());
+            }
+            case "write" -> {
+                return acquire(new InterProcessReadWriteLock(client, words[1]).writeLock());
+            }
+            case "permits" -> {
+                semaphore = new InterProcessSemaphoreV2(client, words[1], Integer.parseInt(words[3]));
+                permits = semaphore.acquire(Integer.parseInt(words[2]));
+                semaphores = words[1];
+                mutex = null;
+                return "locked";
+            }
+            case "give" -> {
+                semaphore.returnAll(permits);
+                permits = null;
+                return "unlocked";
+            }
+            case "check" -> {
+                return check();
+            }
+            default -> {
+                mutex.release();
+                return "unlocked";
+            }
+        }
+    }
+
+    private static String acquire(InterProcessMutex wanted) throws Exception {
+        wanted.acquire();
+        mutex = wanted;
+        return "locked";
+    }
+
+    private static void revoke(String node) throws Exception {
+        try {
+            Revoker.attemptRevoke(client, node);
+        } catch (KeeperException.NoNodeException gone) {
+            // It has let go.
+        }
+    }
+
+    // A write that changes nothing: who commits it has the session, which may be another one than that of what was taken.
+    private static String check() throws Exception {
+        ZooKeeper session = client.getZookeeperClient().getZooKeeper();
+        for (String node : nodes()) {
+            try {
+                client.inTransaction().check().forPath(node).and().commit();
+            } catch (KeeperException.NoNodeException gone) {
+                return "lost";
+            }
+            Stat seen = client.checkExists().forPath(node);
+            if (seen == null) {
+                return "lost";
+            }
+            if (seen.getEphemeralOwner() != session.getSessionId()) {
+                return "failed";
+            }
+        }
+        return "held " + session.getSessionTimeout();
+    }
+
+    private static List<String> nodes() throws Exception {
+        if (mutex == null) {
+            return permits.stream().map(permit -> semaphores + "/leases/" + permit.getNodeName()).toList();
+        }
+        Method path = InterProcessMutex.class.getDeclaredMethod("getLockPath");
+        path.setAccessible(true);
+        return List.of((String) path.invoke(mutex));
     }
 }

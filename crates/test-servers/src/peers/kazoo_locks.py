@@ -1,24 +1,82 @@
-# kazoo's ReadLock, WriteLock and Semaphore, told what to do by lines on standard input: see peers.rs. Its arguments are where
-# the servers are, and the patterns of other nodes by which writers wait and by which readers do.
+# kazoo's Lock, ReadLock, WriteLock and Semaphore, told what to do by lines on standard input: see peers.rs. Its arguments
+# are where the servers are, the patterns of other nodes by which writers wait and by which readers do, and for how many
+# milliseconds its session lasts.
 
+import os
+import queue
 import sys
+import threading
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import SessionExpiredError
 
 servers, for_writers, for_readers = sys.argv[1], sys.argv[2].split(), sys.argv[3].split()
-client = KazooClient(servers, timeout=15)
-client.start()
-held = None
-for line in sys.stdin:
-    words = line.split()
-    if words[0] == "read":
+session = int(sys.argv[4]) / 1000 if len(sys.argv) > 4 else 15
+
+
+def connect():
+    while True:
+        client = KazooClient(servers, timeout=session)
+        try:
+            client.start(timeout=5)
+            return client
+        except Exception:
+            end(client)
+
+
+def end(client):
+    client.stop()
+    client.close()
+
+
+def obey(words):
+    global held
+    if words[0] in ("unlock", "give"):
+        held.release()
+        return "unlocked"
+    if words[0] == "check":
+        # A write that changes nothing: who commits it has the session, which may be another one than that of what was taken.
+        session, node, check = client.client_id[0], held.path + "/" + held.node, client.transaction()
+        check.check(node, -1)
+        try:
+            seen = check.commit() == [True] and client.exists(node)
+        except SessionExpiredError:
+            seen = None
+        if not seen:
+            return "lost"
+        return "held %d" % client._session_timeout if seen.ephemeralOwner == session else "failed"
+    if words[0] == "lock":
+        held = client.Lock(words[1], "theirs", extra_lock_patterns=for_writers)
+    elif words[0] == "read":
         held = client.ReadLock(words[1], "theirs", extra_lock_patterns=for_readers)
     elif words[0] == "write":
         held = client.WriteLock(words[1], "theirs", extra_lock_patterns=for_writers)
-    elif words[0] == "permits":
-        held = client.Semaphore(words[1], "theirs", max_leases=int(words[3]))
-    if words[0] in ("unlock", "give"):
-        held.release()
-        print("unlocked", flush=True)
     else:
-        print("locked" if held.acquire() else "failed", flush=True)
+        held = client.Semaphore(words[1], "theirs", max_leases=int(words[3]))
+    return "locked" if held.acquire() else "failed"
+
+
+client, held, orders = connect(), None, queue.Queue()
+
+
+def work():
+    global client
+    while True:
+        words = orders.get()
+        try:
+            answer = obey(words)
+        except Exception as error:
+            answer = "failed %r" % error
+        if answer.startswith("failed") and words[0] != "check":
+            # With the session its nodes go.
+            end(client)
+            client = connect()
+        print(answer, flush=True)
+
+
+threading.Thread(target=work, daemon=True).start()
+for line in sys.stdin:
+    orders.put(line.split())
+# Whoever waits for a lock then gives up: with the session its nodes go.
+end(client)
+os._exit(0)

@@ -1,5 +1,5 @@
-// Go's concurrency.Mutex and recipes.RWMutex, told what to do by lines on standard input: see peers.rs. Its arguments are where the members
-// are, and for how many seconds its session lasts.
+// Go's concurrency.Mutex, its Election and recipes.RWMutex, told what to do by lines on standard input: see peers.rs. Its
+// arguments are where the members are, and for how many seconds its session lasts.
 package main
 
 import (
@@ -30,15 +30,54 @@ func end(session *concurrency.Session) {
 	}
 }
 
+// Renews the lease, and has the members agree on a read that demands what is held. It counts only if both were done under
+// one leader: one that is deposed and does not know it yet renews leases, too.
+func confirm(running context.Context, client *clientv3.Client, session *concurrency.Session) (string, error) {
+	soon, stop := context.WithTimeout(running, confirming)
+	defer stop()
+	for {
+		renewed, over := client.KeepAliveOnce(soon, session.Lease())
+		seen, err := client.Txn(soon).If(isHeld).Then(clientv3.OpGet(string(isHeld.Key))).Commit()
+		if err != nil {
+			return "", err
+		}
+		if !seen.Succeeded {
+			return "lost", nil
+		}
+		if over != nil {
+			return "", over
+		}
+		if renewed.RaftTerm == seen.Header.RaftTerm {
+			return fmt.Sprint("held ", renewed.TTL*1000), nil
+		}
+	}
+}
+
+// As long as the store may take for that.
+const confirming = 2 * time.Second
+
+// What is true in the store as long as it holds.
+var isHeld clientv3.Cmp
+
 // Tells when it has the lock, and answers how to give it back.
 func lock(running context.Context, session *concurrency.Session, how string, name string) (func() error, error) {
 	if how == "lock" {
 		mutex := concurrency.NewMutex(session, name)
 		err := mutex.Lock(running)
 		if err == nil {
+			isHeld = mutex.IsOwner()
 			fmt.Println("locked", mutex.Key(), mutex.Header().Revision)
 		}
 		return func() error { return mutex.Unlock(context.Background()) }, err
+	}
+	if how == "campaign" {
+		election := concurrency.NewElection(session, name)
+		err := election.Campaign(running, "theirs")
+		if err == nil {
+			isHeld = clientv3.Compare(clientv3.CreateRevision(election.Key()), "=", election.Rev())
+			fmt.Println("locked", election.Key(), election.Rev())
+		}
+		return func() error { return election.Resign(context.Background()) }, err
 	}
 	mutex := recipe.NewRWMutex(session, name)
 	lock, unlock := mutex.RLock, mutex.RUnlock
@@ -72,6 +111,14 @@ func main() {
 	var unlock func() error
 	for order := range orders {
 		words := strings.Fields(order)
+		if words[0] == "check" {
+			answer, unconfirmed := confirm(running, client, session)
+			if unconfirmed != nil {
+				answer = fmt.Sprint("failed ", unconfirmed)
+			}
+			fmt.Println(answer)
+			continue
+		}
 		if words[0] == "unlock" {
 			if err = unlock(); err == nil {
 				fmt.Println("unlocked")
