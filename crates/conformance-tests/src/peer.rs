@@ -1,12 +1,11 @@
 //! A worker that takes locks by another library: a program of its own is told what to do line by line, and what it does is
 //! logged here. Both are one group of processes, and are stopped and killed together.
 //!
-//! It is told `lock NAME`, or another [order](Order) that takes a lock, `check`, and `unlock`; of a semaphore
-//! `permits NAME TAKE OF` and `give`. It answers `locked` and
-//! `unlocked`; or `failed`, and then nothing of it is left once its session is over. To `check` it answers `held MS` if
-//! the store, asked after the order, confirmed that it holds, and keeps that for at least so many milliseconds from the
-//! order on; `lost` if the store says that it does not; and `failed` if the store did not say. It ends when its standard
-//! input does.
+//! The program is told `lock NAME`, or another [order](Order) that takes a lock, and `unlock`; of a semaphore
+//! `permits NAME TAKE OF` and `give`. It answers `locked` and `unlocked`; or `failed`, and then nothing of it is left once
+//! its session is over. To `check` it answers `held MS` if the store, asked after the order, confirmed that it holds, and
+//! keeps that for at least so many milliseconds from the order on; `lost` if the store says that it does not; and `failed`
+//! if the store did not say. To `unlock` it may answer `lost`, too. It ends when its standard input does.
 
 use std::ffi::OsStr;
 use std::io;
@@ -183,8 +182,12 @@ impl Rounds<'_> {
         if self.stage == Stage::Held {
             self.log(What::Release);
             self.stage = Stage::Over;
-            let unlocked = self.ask(back).await?.is_some_and(|answer| answer == "unlocked");
-            self.log(if unlocked { What::Released { held: true } } else { What::ReleaseFailed });
+            let answer = self.ask(back).await?;
+            self.log(match answer.as_deref() {
+                Some("unlocked") => What::Released { held: true },
+                Some("lost") => What::Released { held: false },
+                _ => What::ReleaseFailed,
+            });
         }
         pause(rng, 2).await;
         Ok(())

@@ -184,7 +184,8 @@ async fn run_in(options: &TortureOptions, site: Site, folder: &Path) -> io::Resu
     while let Some(survived) = suffering.join_next().await {
         victims.push(survived.map_err(io::Error::other)??);
     }
-    tokio::time::sleep_until(start + options.duration).await;
+    // On a machine that stood still for a while, blows came late, and the calm is as long as ever.
+    tokio::time::sleep_until((start + options.duration).max(Instant::now() + options.calm())).await;
     // All at once; the servers and the networks stay until the last is done.
     let (seats, others): (Vec<_>, Vec<_>) = victims.into_iter().partition(|victim| matches!(victim, Victim::Worker(_)));
     let mut ending = JoinSet::new();
