@@ -17,7 +17,7 @@ const LIBRARIES: [(&str, &[NotAsked]); 10] = [
     ("curator", &[SILENT]),
     ("curator-rw", &[SILENT]),
     ("curator-revoker", &[SILENT]),
-    ("curator-semaphore", &[SILENT, NO_TOKEN, NO_SLOT]),
+    ("curator-semaphore", &[NO_TOKEN, NO_SLOT]),
     ("go", &[SILENT]),
     ("go-election", &[SILENT]),
     ("etcdctl", &[SILENT]),
@@ -26,8 +26,8 @@ const LIBRARIES: [(&str, &[NotAsked]); 10] = [
 
 const SILENT: NotAsked = (&["R1"], "does not tell at its release whether it held until then");
 
-/// So it does not come to the resource, either.
-const NO_TOKEN: NotAsked = (&["T1", "T2", "S0", "F1", "F2", "F3", "F4", "F5"], "has no fencing token");
+/// So nobody can tell what came after it, and it does not come to the resource.
+const NO_TOKEN: NotAsked = (&["T1", "T2", "S0", "R1", "F1", "F2", "F3", "F4", "F5"], "has no fencing token");
 
 const NO_SLOT: NotAsked = (&["P1"], "has no slot");
 

@@ -175,7 +175,7 @@ fn clients_of_other_libraries() {
     late("kazoo-3-0").breaks(&["B1", "S0"]);
     late("redis-py-3-0").breaks(&["B1"]);
     // Without tokens, one is as good as another.
-    let before = History::default().grant("redis-py-3-0", 1, 0, [0, 10, 900]);
+    let before = History::default().grant("b", 1, 9, [0, 5, 8]).grant("redis-py-3-0", 1, 0, [0, 10, 900]);
     let after = before.release("redis-py-3-0", 1, [100, 120], true).grant("a", 1, 11, [20, 130, 1030]);
     after.grant("redis-py-4-0", 1, 0, [140, 1040, 1900]).breaks(&[]);
     // It does not know that it was not held any more; that it was lost early is told by the store.
