@@ -103,7 +103,7 @@ impl RedisLock {
                 // Older than the answer that another has it: that grant is over. Or the server's clock was set, and it
                 // will say so.
                 News::Granted { at_us, .. } if at_us < now as i64 => {}
-                News::Granted { token, at_us, arrived } => {
+                News::Granted { token, at_us, arrived, .. } => {
                     let entered = InLine { sent, store_us: now as i64 };
                     let last = self.client.times.last(keys.slot, &entered);
                     let lease = claim.lease.min(ENDLESS);

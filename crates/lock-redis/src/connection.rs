@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::{Clock, Error, ErrorKind, Instant, News, Result, Waiters};
+use lock_core::{Clock, Error, ErrorKind, Instant, News, Result, Slots, Waiters};
 use redis::{
     AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, RedisConnectionInfo, RedisError, ServerErrorKind, Value,
 };
@@ -69,7 +69,8 @@ impl Client {
     /// A lock was granted, which its waiter is told if it is ours; or one for which we wait is kept for so long.
     fn told(&self, message: &str) {
         if let Some(grant) = Grants::parse(message) {
-            let told = News::Granted { token: grant.token, at_us: grant.at as i64, arrived: self.clock.now() };
+            let (at_us, arrived) = (grant.at as i64, self.clock.now());
+            let told = News::Granted { token: grant.token, slots: Slots::default(), at_us, arrived };
             self.waiters.tell_owner(&grant.owner, told);
         } else if let Some(left) = message.strip_prefix("kept ").and_then(|left| left.parse().ok()) {
             self.waiters.look_after(Duration::from_millis(left));

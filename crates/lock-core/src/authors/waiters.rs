@@ -9,7 +9,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time;
 
 use crate::authors::{Background, Failures, InLine};
-use crate::contract::{Claim, Error, ErrorKind, Instant, Mode, OwnerId};
+use crate::contract::{Claim, Error, ErrorKind, Instant, Mode, OwnerId, Slots};
 
 /// What has longer left is looked at before in any case.
 const FAR: Duration = Duration::from_secs(3600);
@@ -55,6 +55,8 @@ pub enum News {
     Granted {
         /// The store's token.
         token: u64,
+        /// Which permits, where the store says it.
+        slots: Slots,
         /// Since then, by the store's clock, in microseconds.
         at_us: i64,
         /// We knew of it then.
@@ -312,7 +314,7 @@ mod tests {
     }
 
     fn granted(token: u64) -> News {
-        News::Granted { token, at_us: 5, arrived: Instant::from_origin(Duration::ZERO) }
+        News::Granted { token, slots: Slots::default(), at_us: 5, arrived: Instant::from_origin(Duration::ZERO) }
     }
 
     #[tokio::test]

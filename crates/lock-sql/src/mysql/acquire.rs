@@ -11,8 +11,23 @@ use super::{MySqlLock, arguments, changed, hex, inserted};
 use crate::keys::{duration, micros};
 use crate::server::{Again, Answer, Read, given_up};
 
+/// What came of entering the line.
+pub(super) enum Turn {
+    Granted(Grant),
+    Waits(Seen),
+}
+
+/// What somebody in line knows of the lock.
+pub(super) struct Seen {
+    /// How long it is held at most, unless that is prolonged; none: it was free.
+    pub(super) left_us: Option<i64>,
+    /// The token of its last grant.
+    pub(super) token: i64,
+    pub(super) at: InLine,
+}
+
 /// What there is to see of a lock.
-struct Seen {
+struct Look {
     /// How long it is held; none: it is free.
     left_us: Option<i64>,
     /// We hold it.
@@ -32,7 +47,7 @@ impl MySqlLock {
             // Nobody who holds the lock is in line for it.
             self.leave(&claim.owner).await.map_err(|error| self.told(claim, error))?;
         }
-        let tried = self.try_once(claim, &self.prefix.key(&claim.name)).await;
+        let tried = self.try_now(claim, &self.prefix.key(&claim.name), false).await;
         let grant = tried.map_err(|error| self.told(claim, error))?;
         if grant.is_none() {
             if self.unsettled.contains(&claim.owner) {
@@ -49,7 +64,7 @@ impl MySqlLock {
         let key = self.prefix.key(&claim.name);
         // Who is in line already, from an earlier call, is handed the lock there.
         if self.line.place(&claim.owner).is_none()
-            && let Some(grant) = self.try_once(claim, &key).await.map_err(|error| self.told(claim, error))?
+            && let Some(grant) = self.try_now(claim, &key, true).await.map_err(|error| self.told(claim, error))?
         {
             return Ok(grant);
         }
@@ -58,21 +73,29 @@ impl MySqlLock {
         Ok(granted)
     }
 
+    /// Takes the lock, if it can be had now.
+    async fn try_now(&self, claim: &Claim, key: &str, may_wait: bool) -> Result<Option<Grant>> {
+        match claim.mode {
+            Mode::Exclusive => self.try_once(claim, key).await,
+            _ => self.try_beside(claim, key, may_wait && self.known_as().is_some()).await,
+        }
+    }
+
     async fn wait_for(&self, claim: &Claim, key: &str) -> Result<Grant> {
         let lease = duration(micros(claim.lease));
         // Before the request, so that no news comes too early.
         let mut waiting = self.waiters.register(claim, key.to_owned());
         loop {
-            let known = self.known_as();
-            let seen = match known {
-                Some(client) => Some(self.enter(claim, key, client).await?),
+            let entered = match (self.known_as(), claim.mode) {
+                (Some(client), Mode::Exclusive) => Some(self.enter(claim, key, client).await?),
+                (Some(client), _) => Some(self.enter_beside(claim, key, client).await?),
+                (None, _) => None,
+            };
+            let seen = match entered {
+                Some(Turn::Granted(grant)) => return Ok(grant),
+                Some(Turn::Waits(seen)) => Some(seen),
                 None => None,
             };
-            if let Some(seen) = seen.as_ref().filter(|seen| seen.is_ours)
-                && let Some(grant) = self.confirmed(claim, seen).await?
-            {
-                return Ok(grant);
-            }
             self.waiters.ensure_task(TURNS.0, || {
                 self.be_known_as(0);
                 keep_watching(self.clone())
@@ -81,10 +104,12 @@ impl MySqlLock {
                 waiting.entered(seen.left_us.map(duration));
             }
             match waiting.news_after(seen.as_ref().map_or(0, |seen| seen.token as u64)).await {
-                News::Granted { token, at_us, arrived } => {
+                // Its hold was ended meanwhile: it finds that out.
+                News::Granted { slots, .. } if claim.mode.permits().is_some() && slots.as_slice().is_empty() => {}
+                News::Granted { token, slots, at_us, arrived } => {
                     let Some(seen) = seen else { continue };
                     let valid_until = waiting.valid_until(&seen.at, at_us, arrived, lease);
-                    return Ok(Grant::new(StoreToken::new(token)?, valid_until));
+                    return Ok(Grant::new(StoreToken::new(token)?, valid_until).with_slots(slots));
                 }
                 News::Failed(error) => return Err(error),
                 _ => {}
@@ -92,9 +117,8 @@ impl MySqlLock {
         }
     }
 
-    /// Enters the line, and answers what there is to see then. If the lock was free, it has been handed to the first in line
-    /// who lives.
-    async fn enter(&self, claim: &Claim, key: &str, client: i64) -> Result<Seen> {
+    /// Enters the line. If the lock was free, it has been handed to the first in line who lives.
+    async fn enter(&self, claim: &Claim, key: &str, client: i64) -> Result<Turn> {
         self.line.note(&claim.owner, Place::Waits);
         self.show(claim, key).await?;
         let (lease, client) = (micros(claim.lease).to_string(), client.to_string());
@@ -123,7 +147,9 @@ impl MySqlLock {
             }
             // Who does not live any more by now, with this client, is told to enter anew.
             if seen.left_us.is_some() || served {
-                return Ok(seen);
+                let granted = if seen.is_ours { self.confirmed(claim, &seen).await? } else { None };
+                let Look { left_us, token, at, .. } = seen;
+                return Ok(granted.map_or(Turn::Waits(Seen { left_us, token, at }), Turn::Granted));
             }
             self.serve(key).await?;
             served = true;
@@ -132,7 +158,7 @@ impl MySqlLock {
 
     /// The grant that was found to be ours. What is committed can be read before it is on the disk: when a renewal is
     /// there, it is, too.
-    async fn confirmed(&self, claim: &Claim, seen: &Seen) -> Result<Option<Grant>> {
+    async fn confirmed(&self, claim: &Claim, seen: &Look) -> Result<Option<Grant>> {
         match self.renew_all(std::slice::from_ref(claim)).await.pop() {
             Some(Ok(Renewal::Held { valid_until })) => {
                 Ok(Some(Grant::new(StoreToken::new(seen.token as u64)?, valid_until)))
@@ -213,12 +239,12 @@ impl MySqlLock {
     }
 
     /// What a row of `look` says.
-    async fn seen(&self, row: &MySqlRow, key: &str, sent: lock_core::Instant) -> Result<Seen> {
+    async fn seen(&self, row: &MySqlRow, key: &str, sent: lock_core::Instant) -> Result<Look> {
         if row.read::<i64, _>("gone")? > 0 {
             return Err(given_up());
         }
         let left_us: Option<i64> = row.read("left_us")?;
-        let mut seen = Seen {
+        let mut seen = Look {
             left_us,
             is_ours: left_us.is_some() && row.read::<i64, _>("mine")? > 0,
             token: row.read("token")?,

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind, Result};
+use lock_core::{Error, ErrorKind, Result, Slots};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlDatabaseError, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor};
 use tokio::time::{sleep, timeout};
@@ -36,10 +36,11 @@ pub(super) struct Bell {
     was_rung: bool,
 }
 
-/// A lock that was granted, or kept: its owner, token and time.
+/// A lock that was granted, or kept: its owner, token, permits and time.
 pub(super) struct Rung {
     pub(super) owner: String,
     pub(super) token: i64,
+    pub(super) slots: Slots,
     pub(super) at_us: i64,
 }
 
@@ -117,7 +118,9 @@ impl Bell {
         for row in granted.unwrap_or_default() {
             let owner = String::from_utf8(row.read("owner")?)
                 .map_err(|_| Error::new(ErrorKind::Refused, "a row has an owner that is none of ours"))?;
-            rung.push(Rung { owner, token: row.read("token")?, at_us: row.read("at_us")? });
+            let slots: Option<Vec<u8>> = row.read("slots")?;
+            let slots = slots.map(|slots| Slots::from_store(&String::from_utf8_lossy(&slots))).unwrap_or_default();
+            rung.push(Rung { owner, token: row.read("token")?, slots, at_us: row.read("at_us")? });
         }
         if !rung.is_empty() {
             let owners: Vec<_> = rung.iter().map(|rung| hex(&rung.owner)).collect();

@@ -2,10 +2,10 @@
 
 use lock_core::{OwnerId, Result};
 
-use super::decide::{Change, State, Waits};
+use super::decide::{Change, State};
 use super::release::mark;
-use super::{MySqlLock, changed, hex, inserted};
-use crate::modes::text;
+use super::statements::ALWAYS;
+use super::{MySqlLock, changed, hex};
 use crate::server::{Again, Answer};
 
 impl MySqlLock {
@@ -26,7 +26,10 @@ impl MySqlLock {
         let number = |number: i64| number.to_string();
         let owner = |owner: &Option<String>| owner.as_deref().map_or_else(|| "NULL".to_owned(), hex);
         let list = |owners: &mut dyn Iterator<Item = &str>| owners.map(hex).collect::<Vec<_>>().join(", ");
-        let granted = list(&mut change.granted.iter().map(|(waits, _)| waits.owner.as_str()));
+        let in_line = |owners: String| if owners.is_empty() { "x''".to_owned() } else { owners };
+        let granted = || change.granted.iter().map(|(waits, _)| waits.owner.as_str());
+        let known = in_line(list(&mut granted().chain(seen.absent.iter().map(String::as_str))));
+        let nobody_else = super::script(&template.nobody_else, [("{known}", &known)]);
         let mut script = super::script(
             &template.decide,
             [
@@ -35,22 +38,18 @@ impl MySqlLock {
                 ("{since}", &number(change.since_us)),
                 ("{lease}", &number(change.lease_us)),
                 ("{expires}", &number(change.expires_us)),
-                ("{line}", &(if change.in_line > 0 { super::statements::ALWAYS.to_owned() } else { "0".to_owned() })),
+                ("{line}", &(if change.has_line { ALWAYS } else { "0" }).to_owned()),
                 ("{rev}", &number(seen.rev)),
                 ("{seen_owner}", &owner(&seen.owner)),
                 ("{seen_token}", &number(seen.token)),
                 ("{seen_expires}", &number(seen.expires_us)),
-                ("{seen_line}", &number(seen.line_us)),
-                ("{granted}", &(if granted.is_empty() { "x''".to_owned() } else { granted })),
+                ("{granted}", &in_line(list(&mut granted()))),
                 ("{count}", &change.granted.len().to_string()),
+                ("{and}", &if change.serves_all { nobody_else } else { String::new() }),
                 ("{mark}", &hex(&asks.map(mark).unwrap_or_default())),
             ],
         );
-        let mut statements = 3;
-        let mut then = |text: String| {
-            script.push_str(&text);
-            statements += 1;
-        };
+        let mut then = |text: String| script.push_str(&text);
         if !change.removed.is_empty() {
             let removed = list(&mut change.removed.iter().map(String::as_str));
             then(super::script(&template.part_all, [("{owners}", &removed)]));
@@ -75,59 +74,39 @@ impl MySqlLock {
                 [("{owner}", &hex(&waits.owner)), ("{token}", &number(*token)), ("{at}", &number(seen.now_us))];
             then(super::script(statement, values));
         }
-        if let Some(waits) = &change.enters {
-            then(self.entering(waits, &key));
-        }
         then("; COMMIT".to_owned());
+        for (client, bell) in bells(change) {
+            let values = [("{client}", &client.to_string()), ("{bell}", &bell.to_string())];
+            then(super::script(&template.ring_if_done, values));
+        }
         let script = script.replace("{key}", &key);
-        self.server.run_script(&template.decide, script, statements, Again::No).await
+        self.server.run_script(&template.decide, script, statements(change), Again::No).await
     }
 
-    /// Was it written? Then those in line who were granted are told.
+    /// Was it written? Then those in line who were granted have been told.
     pub(super) async fn wrote(&self, answer: &Answer<sqlx::MySql>, change: &Change) -> bool {
         if changed(answer, 1) == 0 {
             return false;
         }
-        let mut bells: Vec<_> = change.granted.iter().map(|(waits, _)| (waits.client.as_str(), waits.rings)).collect();
-        bells.sort_unstable();
-        bells.dedup();
-        for (client, bell) in bells.into_iter().filter(|(_, bell)| *bell != 0) {
-            if let Ok(client) = client.parse() {
-                // It fails if there is no bell, or it was rung just now.
-                let _ = self.ring(client, bell).await;
-            }
+        // A bell that is none any more ends the script, and those behind it were not rung.
+        let rung = answer.results.len() - statements(change);
+        for (client, bell) in bells(change).into_iter().skip(rung + 1) {
+            let _ = self.ring(client, bell).await;
         }
         true
     }
+}
 
-    /// Enters the line of a lock that others have, and that is not what it was for as long as it has this owner. Answers its
-    /// `rev` from then on, or nothing: it has another owner.
-    pub(super) async fn enter_alone(
-        &self,
-        key: &str,
-        seen: &State,
-        who: &Waits,
-        asks: &OwnerId,
-    ) -> Result<Option<i64>> {
-        let owner = seen.owner.as_deref().map_or_else(|| "NULL".to_owned(), hex);
-        let (statements, key, mark) = (&self.statements, hex(key), hex(&mark(asks)));
-        let values = [("{key}", &key), ("{seen_owner}", &owner), ("{owner}", &hex(&who.owner)), ("{mark}", &mark)];
-        let script = super::script(&statements.enter_alone, values) + &self.entering(who, &key) + "; COMMIT";
-        let on_its_way = self.unsettled.send(asks);
-        let answer = self.server.run_script(&statements.enter_alone, script, 5, Again::Yes).await;
-        let answer = on_its_way.answered(answer)?;
-        Ok((changed(&answer, 1) > 0).then(|| inserted(&answer, 1) as i64))
-    }
+/// After so many statements a change is written.
+fn statements(change: &Change) -> usize {
+    4 + usize::from(!change.removed.is_empty()) + change.added.len() + change.granted.len()
+}
 
-    /// The statement by which somebody enters the line, after one that says whether it is to be.
-    fn entering(&self, who: &Waits, key: &String) -> String {
-        let values = [
-            ("{key}", key),
-            ("{owner}", &hex(&who.owner)),
-            ("{lease}", &who.lease_us.to_string()),
-            ("{client}", &who.client),
-            ("{mode}", &hex(&text(who.mode))),
-        ];
-        super::script(&self.statements.enter_beside, values)
-    }
+/// The clients of those in line who were granted, and their bells.
+fn bells(change: &Change) -> Vec<(i64, i64)> {
+    let granted = change.granted.iter().filter(|(waits, _)| waits.rings != 0);
+    let mut bells: Vec<_> = granted.filter_map(|(waits, _)| Some((waits.client.parse().ok()?, waits.rings))).collect();
+    bells.sort_unstable();
+    bells.dedup();
+    bells
 }

@@ -12,7 +12,6 @@ pub(super) struct State {
     pub(super) since_us: i64,
     pub(super) expires_us: i64,
     pub(super) rev: i64,
-    pub(super) line_us: i64,
     pub(super) now_us: i64,
     /// The owner who asks has given up.
     pub(super) gone: bool,
@@ -20,8 +19,8 @@ pub(super) struct State {
     pub(super) holders: Vec<Held>,
     /// Those in line whose clients live, the first first.
     pub(super) waiters: Vec<Waits>,
-    /// So many are in line, also of those who died.
-    pub(super) in_line: i64,
+    /// Those in line whose clients do not.
+    pub(super) absent: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,8 +46,8 @@ pub(super) struct Waits {
 /// Who asks for what.
 #[derive(Clone, Debug)]
 pub(super) enum Asks<'a> {
-    /// This owner wants it, and enters the line if it cannot have it now.
-    Wants { who: Waits, enters: bool },
+    /// This owner wants it, and may be in line for it.
+    Wants(&'a Waits),
     /// These let go.
     Leave(&'a [String]),
     /// There are so many permits from now on.
@@ -63,22 +62,14 @@ pub(super) struct Change {
     pub(super) since_us: i64,
     pub(super) lease_us: i64,
     pub(super) expires_us: i64,
-    /// So many are in line from then on.
-    pub(super) in_line: i64,
+    /// Somebody is in line from then on.
+    pub(super) has_line: bool,
+    /// But nobody who lives. So nobody may have entered since the lock was read: that one would not be served.
+    pub(super) serves_all: bool,
     pub(super) removed: Vec<String>,
     pub(super) added: Vec<Held>,
     /// Those in line who have it now, with their tokens.
     pub(super) granted: Vec<(Waits, i64)>,
-    /// Who enters the line, or stands there already.
-    pub(super) enters: Option<Waits>,
-}
-
-impl Change {
-    /// Who enters the line, if nothing else is to be written that could not wait.
-    pub(super) fn only_enters(&self, seen: &State) -> Option<&Waits> {
-        let is_that = self.added.is_empty() && self.granted.is_empty() && self.owner == seen.owner;
-        self.enters.as_ref().filter(|_| is_that && seen.expires_us > seen.now_us)
-    }
 }
 
 fn marked(mode: Mode) -> String {
@@ -115,9 +106,9 @@ impl State {
         self.holders.iter().filter(move |held| marked && held.expires_us > self.now_us)
     }
 
-    /// Of which kind it is for as long as somebody holds it or is in line.
-    pub(super) fn kind(&self) -> Option<Mode> {
-        self.held_as().or_else(|| self.waiters.first().map(|first| first.mode))
+    /// Of which kind it is for as long as somebody holds it or is in line, but for this owner.
+    pub(super) fn kind(&self, but: &str) -> Option<Mode> {
+        self.held_as().or_else(|| self.waiters.iter().find(|other| other.owner != but).map(|other| other.mode))
     }
 
     /// When somebody's lease ends, at the latest, unless it is renewed.
@@ -136,7 +127,7 @@ impl State {
                     *of = *permits;
                 }
             }
-            Asks::Wants { .. } => {}
+            Asks::Wants(_) => {}
         }
         if grants.held.is_empty() && grants.kind != Some(Mode::Exclusive) {
             grants.kind = None;
@@ -145,18 +136,17 @@ impl State {
         while let Some(first) = waiters.next_if(|first| grants.fits(first.mode)) {
             grants.grant(first, true);
         }
-        let mut enters = None;
-        if let Asks::Wants { who, enters: may_enter } = asks {
-            let is_in_line = self.waiters.iter().any(|other| other.owner == who.owner);
-            if is_in_line {
-                enters = waiters.any(|other| other.owner == who.owner).then(|| who.clone());
-            } else if waiters.peek().is_none() && grants.fits(who.mode) {
-                grants.grant(who, false);
-            } else if *may_enter {
-                enters = Some(who.clone());
-            }
+        if let Asks::Wants(who) = asks
+            && waiters.peek().is_none()
+            && !self.waiters.iter().any(|other| other.owner == who.owner)
+            && grants.fits(who.mode)
+        {
+            grants.grant(who, self.absent.contains(&who.owner));
         }
-        grants.change(enters)
+        let change = grants.change(waiters.peek().is_none())?;
+        // What else there is to be written can wait, and so does who asks.
+        let is_needed = !matches!(asks, Asks::Wants(_)) || change.token != self.token;
+        is_needed.then_some(change)
     }
 }
 
@@ -219,26 +209,26 @@ impl<'a> Grants<'a> {
         self.added.push(held);
     }
 
-    fn change(self, enters: Option<Waits>) -> Option<Change> {
+    fn change(self, serves_all: bool) -> Option<Change> {
         let (state, now) = (self.state, self.state.now_us);
         let is_kept = |owner: &String| self.held.iter().any(|held| held.owner == *owner);
         let only = state.owner.as_deref().and_then(as_only_reader);
         // The only reader has no row.
         let is_gone = |owner: &String| !is_kept(owner) && only != Some(owner.as_str());
         let removed = state.holders.iter().map(|held| held.owner.clone()).filter(is_gone).collect();
-        let granted = self.granted.len() as i64;
-        let was_in_line = enters.as_ref().is_some_and(|who| state.waiters.iter().any(|other| other.owner == who.owner));
+        let is_granted = |owner: &String| self.granted.iter().any(|(granted, _)| granted.owner == *owner);
+        let has_line = !serves_all || state.absent.iter().any(|owner| !is_granted(owner));
         let mut change = Change {
             owner: state.owner.clone(),
             token: self.token,
             since_us: state.since_us,
             lease_us: (state.expires_us - now).max(0),
             expires_us: state.expires_us,
-            in_line: state.in_line - granted + i64::from(enters.is_some() && !was_in_line),
+            has_line,
+            serves_all,
             removed,
             added: self.added,
             granted: self.granted,
-            enters,
         };
         if let Some(alone) = self.alone {
             (change.owner, change.since_us) = (Some(alone.owner.clone()), now);
@@ -262,10 +252,7 @@ impl<'a> Grants<'a> {
         } else if self.kind.is_none() {
             change.owner = None;
         }
-        let is_new = change.owner != state.owner
-            || change.token != state.token
-            || !change.removed.is_empty()
-            || change.enters.is_some();
+        let is_new = change.owner != state.owner || change.token != state.token || !change.removed.is_empty();
         is_new.then_some(change)
     }
 }
@@ -293,14 +280,19 @@ mod tests {
         next.holders.retain(|held| !change.removed.contains(&held.owner));
         next.holders.extend(change.added);
         next.waiters.retain(|one| !change.granted.iter().any(|(granted, _)| granted.owner == one.owner));
-        next.waiters.extend(change.enters.filter(|who| !state.waiters.contains(who)));
-        assert_eq!(change.in_line, next.waiters.len() as i64);
-        next.in_line = change.in_line;
+        assert_eq!((change.has_line, change.serves_all), (!next.waiters.is_empty(), next.waiters.is_empty()));
         next
     }
 
+    /// What is there after somebody asked for it, who is in line if it was not granted.
     fn wants(state: &State, owner: &str, how: &str) -> State {
-        after(state, &Asks::Wants { who: waits(owner, how), enters: true })
+        let who = waits(owner, how);
+        let mut next = after(state, &Asks::Wants(&who));
+        if next.owner.as_deref() != Some(owner) && !next.holders.iter().any(|held| held.owner == owner) {
+            next.waiters.push(who);
+            assert!(next.decide(&Asks::Wants(&waits(owner, how))).is_none());
+        }
+        next
     }
 
     fn leave(state: &State, owner: &str) -> State {
@@ -316,7 +308,7 @@ mod tests {
     fn readers_share_until_a_writer_waits() {
         let state = wants(&wants(&wants(&wants(&free(), "a", "s"), "b", "s"), "w", ""), "c", "s");
         assert_eq!(seen(&state), (Some("shared#"), vec!["a", "b"], vec!["w", "c"]));
-        assert!(state.decide(&Asks::Wants { who: waits("d", "s"), enters: false }).is_none());
+        assert!(state.decide(&Asks::Wants(&waits("d", "s"))).is_none());
         let state = leave(&leave(&state, "a"), "b");
         assert_eq!(seen(&state), (Some("w"), vec![], vec!["c"]));
         assert_eq!((state.expires_us, state.held_as()), (NOW + 100, Some(Mode::Exclusive)));
@@ -335,11 +327,11 @@ mod tests {
         let with_writer = wants(&only, "w", "");
         assert_eq!(seen(&with_writer), (Some("shared#a"), vec!["a"], vec!["w"]));
         assert_eq!(seen(&leave(&with_writer, "a")), (Some("w"), vec![], vec![]));
-        let change = only.decide(&Asks::Wants { who: waits("b", "s"), enters: true }).unwrap();
+        let change = only.decide(&Asks::Wants(&waits("b", "s"))).unwrap();
         let added: Vec<_> = change.added.iter().map(|held| (held.owner.as_str(), held.token)).collect();
         assert_eq!((change.owner.as_deref(), added), (Some("shared#"), vec![("a", 7), ("b", NOW)]));
         // It leaves in the same moment.
-        let next = State { waiters: vec![waits("b", "s")], in_line: 1, ..only };
+        let next = State { waiters: vec![waits("b", "s")], ..only };
         let change = next.decide(&Asks::Leave(&["a".to_owned()])).unwrap();
         let added: Vec<_> = change.added.iter().map(|held| held.owner.as_str()).collect();
         assert_eq!((change.owner.as_deref(), added), (Some("shared#"), vec!["b"]));

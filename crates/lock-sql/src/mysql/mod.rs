@@ -122,21 +122,15 @@ impl DistributedLock for MySqlLock {
     }
 
     async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
-        if claim.mode == Mode::Exclusive { self.take(claim).await } else { self.take_beside(claim).await }
+        self.take(claim).await
     }
 
     async fn lock(&self, claim: &Claim) -> Result<Grant> {
-        match claim.mode {
-            Mode::Exclusive => self.take_in_turn(claim).await,
-            _ => self.take_beside_in_turn(claim).await,
-        }
+        self.take_in_turn(claim).await
     }
 
     async fn unlock(&self, claim: &Claim) -> Result<Unlocked> {
-        match claim.mode {
-            Mode::Exclusive => self.give_back(claim).await,
-            _ => self.give_back_beside(claim).await,
-        }
+        self.give_back(claim).await
     }
 
     async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal>> {

@@ -13,139 +13,117 @@
 //! by whoever frees the lock, and if that one wants it beside others, in a second request.
 
 use lock_core::{
-    Claim, Error, ErrorKind, Grant, Holder, LockName, LockStatus, Mode, News, OwnerId, Renewal, Result, Slots,
-    StoreToken, Unlocked, Waiter,
+    Claim, Error, ErrorKind, Grant, Holder, InLine, Instant, LockName, LockStatus, Mode, OwnerId, Renewal, Result,
+    Slots, StoreToken, Unlocked, Waiter,
 };
 use sqlx::mysql::MySqlRow;
 
+use super::acquire::{Seen, Turn};
 use super::decide::{Asks, Held, State, Waits};
 use super::line::Place;
 use super::release::mark;
-use super::waiters::{TURNS, keep_watching};
 use super::{MySqlLock, arguments, changed, hex, inserted};
 use crate::keys::{duration, holder, micros};
-use crate::modes::{mode, only_reader};
+use crate::modes::{mode, only_reader, text};
 use crate::server::{Again, Read, given_up};
 
-/// What came of one attempt.
-enum Beside {
-    Granted(Grant),
-    /// For how long at most, and its last token.
-    Busy(i64, i64),
-}
-
 impl MySqlLock {
-    pub(super) async fn take_beside(&self, claim: &Claim) -> Result<Option<Grant>> {
-        let key = self.prefix.key(&claim.name);
-        let taken = self.beside(claim, &key, None).await;
-        match taken.map_err(|error| self.told(claim, error))? {
-            Beside::Granted(grant) => Ok(Some(grant)),
-            Beside::Busy(..) => {
-                if self.unsettled.contains(&claim.owner) {
-                    // Nobody undoes what was denied, and its first copy may land yet.
-                    self.give_back_beside(claim).await.map_err(Error::after_something_was_done)?;
-                }
-                Ok(None)
-            }
-        }
-    }
-
-    pub(super) async fn take_beside_in_turn(&self, claim: &Claim) -> Result<Grant> {
-        let key = self.prefix.key(&claim.name);
-        // Before the request, so that no news comes too early.
-        let mut waiting = self.waiters.register(claim, key.clone());
-        loop {
-            let client = self.known_as();
-            let taken = self.beside(claim, &key, client).await;
-            let (left_us, token) = match taken.map_err(|error| self.told(claim, error))? {
-                Beside::Granted(grant) => {
-                    if self.line.place(&claim.owner).is_some() {
-                        // Others may stand behind it.
-                        self.line.note(&claim.owner, Place::Granted);
-                    }
-                    return Ok(grant);
-                }
-                Beside::Busy(left_us, token) => (left_us, token),
-            };
-            self.waiters.ensure_task(TURNS.0, || {
-                self.be_known_as(0);
-                keep_watching(self.clone())
-            });
-            if client.is_some() {
-                waiting.entered(Some(duration(left_us)));
-            }
-            // A grant is looked up: the news does not say which permits.
-            if let News::Failed(error) = waiting.news_after(token as u64).await {
-                return Err(error);
-            }
-        }
-    }
-
-    async fn beside(&self, claim: &Claim, key: &str, client: Option<i64>) -> Result<Beside> {
+    /// Takes it, if it can be had now. Who can enter the line finds out there what a reader is not told here.
+    pub(super) async fn try_beside(&self, claim: &Claim, key: &str, may_enter: bool) -> Result<Option<Grant>> {
         self.sweep_if_due();
-        if claim.mode == Mode::Shared
-            && self.line.place(&claim.owner).is_none()
-            && let Some(grant) = self.share(claim, key).await?
-        {
-            return Ok(Beside::Granted(grant));
+        if claim.mode == Mode::Shared {
+            let grant = self.share(claim, key).await?;
+            if grant.is_some() || may_enter {
+                return Ok(grant);
+            }
         }
+        let (state, sent) = self.state(key, Some(&claim.owner)).await?;
+        match self.settle(claim, key, state, sent, false).await? {
+            Turn::Granted(grant) => Ok(Some(grant)),
+            Turn::Waits(_) => Ok(None),
+        }
+    }
+
+    /// Enters the line, unless it can be had now.
+    pub(super) async fn enter_beside(&self, claim: &Claim, key: &str, client: i64) -> Result<Turn> {
+        let is_new = self.line.place(&claim.owner).is_none();
+        self.line.note(&claim.owner, Place::Waits);
+        let owner = claim.owner.as_str();
+        let another = match claim.mode {
+            // Who keeps its place may find another number of permits.
+            _ if !is_new => "FALSE".to_owned(),
+            Mode::Permits { of, .. } => format!("owner <> {}", hex(&format!("permits#{of}"))),
+            _ => "LEFT(owner, 8) = 'permits#'".to_owned(),
+        };
+        let values = [
+            ("{key}", &hex(key)),
+            ("{owner}", &hex(owner)),
+            ("{only}", &hex(&only_reader(&claim.owner))),
+            ("{another}", &another),
+            ("{mark}", &hex(&mark(&claim.owner))),
+            ("{lease}", &micros(claim.lease).to_string()),
+            ("{client}", &client.to_string()),
+            ("{mode}", &hex(&text(claim.mode))),
+        ];
+        loop {
+            let on_its_way = self.unsettled.send(&claim.owner);
+            let entered = self.run(&self.statements.enter_beside, values, 6, Again::Yes).await;
+            let answer = on_its_way.answered(entered)?;
+            if let Some(state) = read_state(&answer.rows)? {
+                return self.settle(claim, key, state, answer.sent, is_new).await;
+            }
+            self.make(key).await?;
+        }
+    }
+
+    /// Gives the lock to those in line who can have it by what was read, and behind them to this one.
+    async fn settle(
+        &self,
+        claim: &Claim,
+        key: &str,
+        mut state: State,
+        mut sent: Instant,
+        has_entered: bool,
+    ) -> Result<Turn> {
         let who = Waits {
             owner: claim.owner.as_str().to_owned(),
             mode: claim.mode,
             lease_us: micros(claim.lease),
-            client: client.unwrap_or_default().to_string(),
+            client: String::new(),
             rings: 0,
         };
-        let mut has_entered = false;
+        let was_in_line = self.line.place(&claim.owner).is_some() && !has_entered;
         loop {
-            let (state, sent) = self.state(key, Some(&claim.owner)).await?;
             if state.gone {
                 return Err(given_up());
             }
             if let Some(held) = state.together().find(|held| held.owner == who.owner) {
-                return self.found(claim, held).await.map(Beside::Granted);
+                return self.found(claim, held).await.map(Turn::Granted);
             }
-            let is_in_line = state.waiters.iter().any(|one| one.owner == who.owner);
-            if let Some(kind) = state.kind().filter(|_| !is_in_line) {
-                claim.mode.check_kind(kind)?;
+            if let Some(kind) = state.kind(&who.owner).filter(|_| !was_in_line)
+                && let Err(wrong) = claim.mode.check_kind(kind)
+            {
+                if has_entered {
+                    self.leave(&claim.owner).await.map_err(Error::after_something_was_done)?;
+                    self.line.forget(&claim.owner);
+                }
+                return Err(wrong);
             }
-            let asks = Asks::Wants { who: who.clone(), enters: client.is_some() };
-            let change = state.decide(&asks);
-            if let Some(change) = &change {
-                if change.enters.is_some() {
-                    self.line.note(&claim.owner, Place::Waits);
-                }
-                if let Some(who) = change.only_enters(&state) {
-                    if has_entered && is_in_line {
-                        return Ok(Beside::Busy(state.left_us(), change.token));
-                    }
-                    let entered = self.enter_alone(key, &state, who, &claim.owner).await?;
-                    has_entered = entered.is_some();
-                    if entered == Some(state.rev + 1) {
-                        return Ok(Beside::Busy(state.left_us(), change.token));
-                    }
-                    // Somebody else changed it in between, and did not know of this place.
-                    continue;
-                }
-                let on_its_way = self.unsettled.send(&claim.owner);
-                let answer = on_its_way.answered(self.ask_to_write(key, &state, change, Some(&claim.owner)).await)?;
-                if !self.wrote(&answer, change).await {
-                    continue;
-                }
-            }
-            let granted = change.as_ref().and_then(|change| change.added.iter().find(|held| held.owner == who.owner));
-            return match granted {
-                Some(held) => {
-                    let valid_until = sent + duration(held.lease_us);
-                    Ok(Beside::Granted(
-                        Grant::new(StoreToken::new(held.token as u64)?, valid_until).with_slots(held.slots.clone()),
-                    ))
-                }
-                None => {
-                    let token = change.map_or(state.token, |change| change.token);
-                    Ok(Beside::Busy(state.left_us(), token))
-                }
+            let at = InLine { sent, store_us: state.now_us };
+            let Some(change) = state.decide(&Asks::Wants(&who)) else {
+                return Ok(Turn::Waits(Seen { left_us: Some(state.left_us()), token: state.token, at }));
             };
+            let on_its_way = self.unsettled.send(&claim.owner);
+            let answer = on_its_way.answered(self.ask_to_write(key, &state, &change, Some(&claim.owner)).await)?;
+            if self.wrote(&answer, &change).await {
+                let Some(held) = change.added.iter().find(|held| held.owner == who.owner) else {
+                    let left_us = Some(change.expires_us - state.now_us);
+                    return Ok(Turn::Waits(Seen { left_us, token: change.token, at }));
+                };
+                let grant = Grant::new(StoreToken::new(held.token as u64)?, sent + duration(held.lease_us));
+                return Ok(Turn::Granted(grant.with_slots(held.slots.clone())));
+            }
+            (state, sent) = self.state(key, Some(&claim.owner)).await?;
         }
     }
 
@@ -180,20 +158,13 @@ impl MySqlLock {
         }
     }
 
-    pub(super) async fn give_back_beside(&self, claim: &Claim) -> Result<Unlocked> {
-        let was_in_line = self.unsettled.contains(&claim.owner) || self.line.place(&claim.owner).is_some();
-        self.ask_no_more(&claim.owner).await?;
+    /// Ends the hold of this owner, who has the lock beside others.
+    pub(super) async fn release_beside(&self, claim: &Claim, has_line: bool) -> Result<Unlocked> {
         let key = self.prefix.key(&claim.name);
-        let unlocked = match was_in_line {
-            false => self.part(claim, &key).await?,
-            true => None,
-        };
-        let unlocked = match unlocked {
-            Some(unlocked) => unlocked,
-            None => self.end_beside(&key, &[claim.owner.as_str().to_owned()]).await?,
-        };
-        self.forget(&claim.owner);
-        Ok(unlocked)
+        if !has_line && let Some(unlocked) = self.part(claim, &key).await? {
+            return Ok(unlocked);
+        }
+        self.end_beside(&key, &[claim.owner.as_str().to_owned()]).await
     }
 
     /// Ends one of several holds, or that of the only reader, if nobody may be in line.
@@ -238,7 +209,8 @@ impl MySqlLock {
 
     async fn renew_one_beside(&self, claim: &Claim) -> Result<Renewal> {
         let (key, lease_us) = (self.prefix.key(&claim.name), micros(claim.lease));
-        if claim.mode == Mode::Shared {
+        // Who was in line is never the only reader without a row.
+        if claim.mode == Mode::Shared && self.line.place(&claim.owner).is_none() {
             let only = only_reader(&claim.owner);
             let arguments = arguments!(lease_us, lease_us, key.as_str(), only.as_str());
             let answer = self.server.run(&self.statements.renew_one, arguments, Again::Yes).await?;
@@ -276,7 +248,7 @@ impl MySqlLock {
         let key = self.prefix.key(name);
         loop {
             let (state, _) = self.state(&key, None).await?;
-            let Some(kind) = state.kind() else { return Ok(false) };
+            let Some(kind) = state.kind("") else { return Ok(false) };
             let Some(of) = kind.permits() else {
                 return Mode::Permits { take: 1, of: permits }.check_kind(kind).map(|()| false);
             };
@@ -300,7 +272,7 @@ impl MySqlLock {
     async fn state(&self, key: &str, asks: Option<&OwnerId>) -> Result<(State, lock_core::Instant)> {
         let mark = asks.map(mark).unwrap_or_default();
         loop {
-            let arguments = arguments!(mark.as_str(), key, key, key, key);
+            let arguments = arguments!(mark.as_str(), key, key, key);
             let answer = self.server.run(&self.statements.state, arguments, Again::Yes).await?;
             if let Some(state) = read_state(&answer.rows)? {
                 return Ok((state, answer.sent));
@@ -339,8 +311,8 @@ fn read_state(rows: &[MySqlRow]) -> Result<Option<State>> {
             0 => {
                 is_there = true;
                 (state.owner, state.token, state.expires_us) = (owner, number("a")?, number("b")?);
-                (state.rev, state.line_us, state.now_us) = (number("c")?, number("d")?, number("e")?);
-                (state.gone, state.since_us) = (rest == "gone", number("f")?);
+                (state.rev, state.since_us, state.now_us) = (number("c")?, number("d")?, number("e")?);
+                state.gone = rest == "gone";
             }
             1 => state.holders.push(Held {
                 owner: owner.unwrap_or_default(),
@@ -350,7 +322,8 @@ fn read_state(rows: &[MySqlRow]) -> Result<Option<State>> {
                 since_us: number("d")?,
                 slots: Slots::from_store(&rest),
             }),
-            2 => {
+            _ if number("d")? == 0 => state.absent.extend(owner),
+            _ => {
                 let (how, client) = rest.split_once(' ').unwrap_or_default();
                 let waits = Waits {
                     owner: owner.unwrap_or_default(),
@@ -361,7 +334,6 @@ fn read_state(rows: &[MySqlRow]) -> Result<Option<State>> {
                 };
                 waiters.push((number("a")?, waits));
             }
-            _ => state.in_line = number("a")?,
         }
     }
     waiters.sort_by_key(|(ticket, _)| *ticket);

@@ -1,6 +1,6 @@
 //! How a lock is given back, and what may still be on its way undone.
 
-use lock_core::{Claim, LockName, OwnerId, Result, Unlocked};
+use lock_core::{Claim, LockName, Mode, OwnerId, Result, Unlocked};
 
 use super::line::Place;
 use super::statements::HANDED_OVER;
@@ -9,14 +9,17 @@ use crate::server::Again;
 
 impl MySqlLock {
     pub(super) async fn give_back(&self, claim: &Claim) -> Result<Unlocked> {
-        let place = self.line.place(&claim.owner);
+        let has_line = self.unsettled.contains(&claim.owner) || self.line.place(&claim.owner).is_some();
         self.ask_no_more(&claim.owner).await?;
-        let unlocked = self.release(&claim.name, &claim.owner, place.is_some()).await?;
+        let unlocked = match claim.mode {
+            Mode::Exclusive => self.release(&claim.name, &claim.owner, has_line).await?.unwrap_or(Unlocked::NotHeld),
+            _ => self.release_beside(claim, has_line).await?,
+        };
         self.forget(&claim.owner);
         if claim.value.is_some() {
             self.hide(&claim.owner).await;
         }
-        Ok(unlocked.unwrap_or(Unlocked::NotHeld))
+        Ok(unlocked)
     }
 
     /// From now on the owner is not granted the lock, and not in line for it, whatever is still on its way.

@@ -113,6 +113,8 @@ pub(super) struct Statements {
     pub(super) shorten: Statement,
     /// A script: enters the line, unless the owner has the lock or given up, or keeps the place that is there, notes that somebody is in line, and looks.
     pub(super) enter: Statement,
+    /// A script: the same for who wants it beside others, unless what it is used as now is `{another}`. It answers as `state`.
+    pub(super) enter_beside: Statement,
     /// Gives the owner's place in line back. Owner.
     pub(super) leave: Statement,
     /// Notes that the owner has given up. Its mark.
@@ -162,11 +164,13 @@ pub(super) struct Statements {
     pub(super) waiters: Statement,
     /// Answers who holds locks together, from a key to a key.
     pub(super) holders: Statement,
-    /// Answers everything about a lock at one moment: its row, who holds it together, who is in line and lives, and how many
-    /// are in line. In no order, which would take a table of its own. A mark, and the key four times.
+    /// Answers everything about a lock at one moment: its row, who holds it together, and who is in line and lives, or does
+    /// not. In no order, which would take a table of its own. A mark, and the key three times.
     pub(super) state: Statement,
     /// The beginning of a script: writes what was decided, if the lock is what it was, and all in line who are granted it are.
     pub(super) decide: Statement,
+    /// What else is asked there, if nobody who lives is in line any more then.
+    pub(super) nobody_else: Statement,
     /// What follows in it: who does not hold it together with others any more.
     pub(super) part_all: Statement,
     /// Who does from now on.
@@ -175,11 +179,8 @@ pub(super) struct Statements {
     pub(super) granted_in_line: Statement,
     /// Who was in line, and asks.
     pub(super) out_of_line: Statement,
-    /// Who enters the line, or keeps its place there.
-    pub(super) enter_beside: Statement,
-    /// A script: the same alone, while the lock has this owner, and who enters has none of it. Of two who enter neither is in
-    /// the other's way. Changes a row with the second statement, and answers its `rev` as the inserted id, or changes none.
-    pub(super) enter_alone: Statement,
+    /// What ends it, and rings a bell.
+    pub(super) ring_if_done: Statement,
     /// A script: takes the lock to read, if nobody may be in line.
     pub(super) share: Statement,
     /// A script: ends one of several holds, if nobody may be in line.
@@ -303,6 +304,15 @@ impl Statements {
                 FROM {{t}}_lock AS l WHERE l.name = {key}"
             )
         };
+        let state = |mark: &str, key: &str| {
+            format!(
+                "SELECT 0 AS what, l.owner AS owner, l.token AS a, l.expires_us AS b, l.rev AS c, l.since_us AS d, {{now}} AS e,
+                    IF(EXISTS (SELECT 1 FROM {{t}}_gone AS g WHERE g.mark = {mark}), 'gone', '') AS text FROM {{t}}_lock AS l WHERE l.name = {key}
+                UNION ALL SELECT 1, h.owner, h.token, h.expires_us, h.lease_us, h.since_us, 0, h.slots FROM {{t}}_holder AS h WHERE h.name = {key}
+                UNION ALL SELECT 2, w.owner, w.ticket, w.lease_us, IFNULL(k.rings, 0), IF({{waits}}, 1, 0), 0, CONCAT(w.mode, ' ', w.client)
+                    FROM {{t}}_waiter AS w LEFT JOIN {{t}}_client AS k ON k.id = w.client WHERE w.name = {key} AND w.token = 0"
+            )
+        };
         Self {
             probe: fill(&format!(
                 "{MODE}, {}",
@@ -346,6 +356,21 @@ impl Statements {
                 {}",
                 look("{owner}", "{mark}", "{key}")
             )),
+            enter_beside: fill(&format!(
+                "START TRANSACTION;
+                UPDATE {{t}}_lock SET line_us = {ALWAYS} WHERE name = {{key}}
+                    AND (owner IS NULL OR expires_us <= {{now}} OR owner <> {{only}} AND NOT ({{another}}))
+                    AND NOT EXISTS (SELECT 1 FROM {{t}}_gone AS g WHERE g.mark = {{mark}})
+                    AND NOT EXISTS (SELECT 1 FROM {{t}}_holder AS h WHERE h.owner = {{owner}} AND h.expires_us > {{now}});
+                SET @oarlock = ROW_COUNT();
+                INSERT INTO {{t}}_waiter (name, owner, ticket, lease_us, client, mode)
+                    SELECT {{key}}, {{owner}}, {{now}}, {{lease}}, '{{client}}', {{mode}} FROM {{t}}_meta AS m
+                    WHERE m.name = 'version' AND @oarlock = 1
+                    ON DUPLICATE KEY UPDATE client = '{{client}}', lease_us = {{lease}}, token = 0, at_us = 0;
+                COMMIT;
+                {}",
+                state("{mark}", "{key}")
+            )),
             leave: fill("DELETE FROM {t}_waiter WHERE owner = ?"),
             give_up: fill("INSERT IGNORE INTO {t}_gone VALUES (?, {now})"),
             release: fill(
@@ -380,7 +405,8 @@ impl Statements {
                     GET_LOCK('oarlock_{{client}}', {SLEEPS}))"
             )),
             granted: fill(
-                "SELECT w.owner, w.token, w.at_us FROM {t}_waiter AS w WHERE w.client = '{client}' AND w.token > 0 LOCK IN SHARE MODE",
+                "SELECT w.owner, w.token, w.at_us, (SELECT h.slots FROM {t}_holder AS h WHERE h.owner = w.owner AND h.token = w.token) AS slots
+                FROM {t}_waiter AS w WHERE w.client = '{client}' AND w.token > 0 LOCK IN SHARE MODE",
             ),
             heard: fill("DELETE FROM {t}_waiter WHERE owner IN ({owners}) AND token > 0"),
             ring: fill("KILL QUERY IF(IS_USED_LOCK('oarlock_{client}') IS NULL, 0, {bell})"),
@@ -405,22 +431,18 @@ impl Statements {
                 "SELECT h.name, h.owner, h.token, h.slots, {now} - h.since_us AS held_us, h.expires_us - {now} AS left_us
                 FROM {t}_holder AS h WHERE h.name >= ? AND h.name <= ? AND h.expires_us > {now} ORDER BY h.name, h.token",
             ),
-            state: fill(
-                "SELECT 0 AS what, l.owner AS owner, l.token AS a, l.expires_us AS b, l.rev AS c, l.line_us AS d, {now} AS e, l.since_us AS f,
-                    IF(EXISTS (SELECT 1 FROM {t}_gone AS g WHERE g.mark = ?), 'gone', '') AS text FROM {t}_lock AS l WHERE l.name = ?
-                UNION ALL SELECT 1, h.owner, h.token, h.expires_us, h.lease_us, h.since_us, 0, 0, h.slots FROM {t}_holder AS h WHERE h.name = ?
-                UNION ALL SELECT 2, w.owner, w.ticket, w.lease_us, IFNULL(k.rings, 0), 0, 0, 0, CONCAT(w.mode, ' ', w.client)
-                    FROM {t}_waiter AS w LEFT JOIN {t}_client AS k ON k.id = w.client WHERE w.name = ? AND {waits}
-                UNION ALL SELECT 3, NULL, COUNT(*), 0, 0, 0, 0, 0, '' FROM {t}_waiter AS w WHERE w.name = ? AND w.token = 0",
-            ),
+            state: fill(&state("?", "?")),
             decide: fill(
                 "START TRANSACTION;
                 UPDATE {t}_lock SET owner = {owner}, token = {token}, since_us = {since}, lease_us = {lease}, expires_us = {expires},
                     line_us = {line}, rev = rev + 1
                     WHERE name = {key} AND rev = {rev} AND token = {seen_token} AND owner <=> {seen_owner} AND expires_us = {seen_expires}
-                    AND line_us = {seen_line} AND NOT EXISTS (SELECT 1 FROM {t}_gone AS g WHERE g.mark = {mark})
-                    AND (SELECT COUNT(*) FROM {t}_waiter AS w WHERE w.owner IN ({granted}) AND w.name = {key} AND w.token = 0) = {count};
+                    AND NOT EXISTS (SELECT 1 FROM {t}_gone AS g WHERE g.mark = {mark})
+                    AND (SELECT COUNT(*) FROM {t}_waiter AS w WHERE w.owner IN ({granted}) AND w.name = {key} AND w.token = 0) = {count}{and};
                 SET @oarlock = ROW_COUNT()",
+            ),
+            nobody_else: fill(
+                " AND NOT EXISTS (SELECT 1 FROM {t}_waiter AS w WHERE w.name = {key} AND w.token = 0 AND w.owner NOT IN ({known}))",
             ),
             part_all: fill("; DELETE FROM {t}_holder WHERE owner IN ({owners}) AND @oarlock = 1"),
             join: fill(
@@ -430,19 +452,7 @@ impl Statements {
             ),
             granted_in_line: fill("; UPDATE {t}_waiter SET token = {token}, at_us = {at} WHERE owner = {owner} AND @oarlock = 1"),
             out_of_line: fill("; DELETE FROM {t}_waiter WHERE owner = {owner} AND @oarlock = 1"),
-            enter_beside: fill(
-                "; INSERT INTO {t}_waiter (name, owner, ticket, lease_us, client, mode)
-                    SELECT {key}, {owner}, {now}, {lease}, '{client}', {mode} FROM {t}_meta AS m WHERE m.name = 'version' AND @oarlock = 1
-                    ON DUPLICATE KEY UPDATE client = '{client}', lease_us = {lease}, token = 0, at_us = 0",
-            ),
-            enter_alone: fill(&format!(
-                "START TRANSACTION;
-                UPDATE {{t}}_lock SET rev = LAST_INSERT_ID(rev + 1), line_us = {ALWAYS}
-                    WHERE name = {{key}} AND owner = {{seen_owner}} AND expires_us > {{now}}
-                    AND NOT EXISTS (SELECT 1 FROM {{t}}_gone AS g WHERE g.mark = {{mark}})
-                    AND NOT EXISTS (SELECT 1 FROM {{t}}_holder AS h WHERE h.owner = {{owner}} AND h.expires_us > {{now}});
-                SET @oarlock = ROW_COUNT()"
-            )),
+            ring_if_done: fill("; KILL QUERY IF(@oarlock = 1 AND IS_USED_LOCK('oarlock_{client}') IS NOT NULL, {bell}, 0)"),
             share: fill(
                 "START TRANSACTION;
                 UPDATE {t}_lock SET token = LAST_INSERT_ID(GREATEST(token + 1, {now})),

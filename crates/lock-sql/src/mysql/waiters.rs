@@ -59,14 +59,14 @@ impl MySqlLock {
                 rung = heard(&mut sleeping) => {
                     let (bell, rung) = rung?;
                     let arrived = self.server.clock.now();
-                    for Rung { owner, token, at_us } in rung {
+                    for Rung { owner, token, slots, at_us } in rung {
                         let owner = OwnerId::from_store(&owner);
                         if owner.before_it_kept().is_some() {
                             // A hold that somebody here waits for may end earlier now.
                             self.waiters.look_by(Instant::now());
                             continue;
                         }
-                        let told = News::Granted { token: token as u64, at_us, arrived };
+                        let told = News::Granted { token: token as u64, slots, at_us, arrived };
                         self.waiters.tell_owner(&owner, told);
                     }
                     sleeping = Some(bell.sleep(self).boxed());

@@ -109,7 +109,7 @@ impl PostgresLock {
             match waiting.news_after(held as u64).await {
                 // Which permits, the notification does not say.
                 News::Granted { .. } if claim.mode.permits().is_some() => {}
-                News::Granted { token, at_us, arrived } => {
+                News::Granted { token, at_us, arrived, .. } => {
                     let valid_until = waiting.valid_until(&in_line, at_us, arrived, duration(micros(claim.lease)));
                     return Ok(Grant::new(StoreToken::new(token)?, valid_until));
                 }

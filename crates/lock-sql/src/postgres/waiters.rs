@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lock_core::{Failures, InLine, News, OwnerId, Result};
+use lock_core::{Failures, InLine, News, OwnerId, Result, Slots};
 use sqlx::postgres::{PgConnectOptions, PgListener, PgNotification, PgPoolOptions};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
@@ -107,7 +107,7 @@ impl PostgresLock {
         let mut numbers = payload.split(' ').map(str::parse);
         if let (Some(Ok(place)), Some(Ok(token)), Some(Ok(at_us))) = (numbers.next(), numbers.next(), numbers.next()) {
             let arrived = self.server.clock.now();
-            self.waiters.tell(place as u64, News::Granted { token: token as u64, at_us, arrived });
+            self.waiters.tell(place as u64, News::Granted { token: token as u64, slots: Slots::default(), at_us, arrived });
         }
     }
 
@@ -164,7 +164,12 @@ impl PostgresLock {
                     (holder, row.read::<Option<i64>, _>("given")?, row.read("from_us")?)
                 {
                     // If that is one of ours, its notification was lost.
-                    let told = News::Granted { token: token as u64, at_us: since, arrived: answer.sent };
+                    let told = News::Granted {
+                        token: token as u64,
+                        slots: Slots::default(),
+                        at_us: since,
+                        arrived: answer.sent,
+                    };
                     self.waiters.tell_owner(&OwnerId::from_store(holder), told);
                 }
                 if !row.read::<bool, _>("in_line")? && holder != Some(one.owner.as_str()) {
