@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lock_core::{Claim, DistributedLock, LockName, OwnerId, Unlocked};
+use lock_core::{Claim, DistributedLock, LockName, Mode, OwnerId, Unlocked};
 use lock_sql::{MySqlLock, MySqlSessionLock, PostgresLock, PostgresSessionLock, ServerOptions};
-use sqlx::{Connection, Executor, PgConnection};
+use sqlx::{Connection, Executor, MySqlConnection, PgConnection};
 use test_servers::{MariaDbServer, PostgresServer, Statements};
 use tokio::task::yield_now;
 use tokio::time::sleep;
@@ -28,8 +28,60 @@ async fn postgres_and_mysql() {
     many_names_share_statements(&server).await;
     let server = MariaDbServer::start();
     counted(Arc::new(MySqlLock::connect(&server.url(), "t").await.unwrap())).await;
+    modes_cost_hardly_more_than_the_mutex(&server).await;
     let sessions = ServerOptions::new(&server.url()).unwrap().table("sessions").unwrap();
     counted(Arc::new(MySqlSessionLock::with(sessions).await.unwrap())).await;
+}
+
+/// Who waits for MySQL's readers, writers or permits has them for one more statement than the mutex at most.
+async fn modes_cost_hardly_more_than_the_mutex(server: &MariaDbServer) {
+    let permits = Mode::Permits { take: 1, of: 1 };
+    let kinds = [
+        ("mutex", [Mode::Exclusive; 2]),
+        ("read and write", [Mode::Shared, Mode::Exclusive]),
+        ("permits", [permits; 2]),
+    ];
+    let mut costs = Vec::new();
+    for (name, modes) in kinds {
+        costs.push(of_two_turns(server, name, modes).await);
+    }
+    assert!(costs.iter().all(|two| *two <= costs[0] + 2), "two turns of each: {costs:?}");
+}
+
+/// The statements of two turns, each of which begins when another has the lock, and ends when the next one does.
+async fn of_two_turns(server: &MariaDbServer, name: &str, modes: [Mode; 2]) -> u64 {
+    const TURNS: usize = 40;
+    let connect = async || Arc::new(MySqlLock::connect(&server.url(), "t").await.unwrap());
+    let clients = [connect().await, connect().await, connect().await];
+    let claim = |turn: usize| {
+        let owner = OwnerId::from_store(&format!("{name} {turn}"));
+        let mut claim = Claim::new(LockName::new(name).unwrap(), owner, LONG);
+        claim.mode = modes[turn % 2];
+        claim
+    };
+    let mut raw = MySqlConnection::connect(&server.url()).await.unwrap();
+    let statements = Statements::listen();
+    clients[0].lock(&claim(0)).await.unwrap();
+    let (mut costs, mut before) = (Vec::new(), statements.sent());
+    for turn in 1..=TURNS {
+        let (waiter, waits) = (Arc::clone(&clients[turn % 3]), claim(turn));
+        let waiting = tokio::spawn(async move { waiter.lock(&waits).await });
+        let in_line = "SELECT COUNT(*) FROM oarlock_waiter WHERE token = 0";
+        while sqlx::query_scalar::<_, i64>(in_line).fetch_one(&mut raw).await.unwrap() == 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        let has = &clients[(turn - 1) % 3];
+        assert_eq!(has.unlock(&claim(turn - 1)).await.unwrap(), Unlocked::Released);
+        waiting.await.unwrap().unwrap();
+        if turn % 2 == 0 {
+            costs.push(statements.sent() - before);
+            before = statements.sent();
+        }
+    }
+    // At first nobody has a bell, and now and then a client shows that it lives.
+    costs.sort_unstable();
+    println!("{name}: {costs:?}");
+    costs[costs.len() / 2]
 }
 
 /// Of requests for different names that wait at the same moment, PostgreSQL is sent a few.

@@ -9,7 +9,7 @@ use super::statements::{ENTERED, HANDED_OVER};
 use super::waiters::{TURNS, keep_watching};
 use super::{MySqlLock, arguments, changed, hex, inserted};
 use crate::keys::{duration, micros};
-use crate::server::{Again, Answer, Read, given_up};
+use crate::server::{Again, Read, given_up};
 
 /// What came of entering the line.
 pub(super) enum Turn {
@@ -171,15 +171,7 @@ impl MySqlLock {
     /// Hands a lock that nobody has to the first in line.
     pub(super) async fn serve(&self, key: &str) -> Result<()> {
         let answer = self.run(&self.statements.serve, [("{key}", &hex(key))], HANDED_OVER.0, Again::Yes).await?;
-        self.serve_rest(key, &answer).await
-    }
-
-    /// After a hand-over, which serves only who wants the lock alone.
-    pub(super) async fn serve_rest(&self, key: &str, answer: &Answer<sqlx::MySql>) -> Result<()> {
-        match answer.rows.first().map_or(Ok(0), |row| row.read::<i64, _>("beside"))? {
-            0 => Ok(()),
-            _ => self.serve_beside(key).await,
-        }
+        self.serve_beside(key, &answer).await
     }
 
     /// Takes the lock, if it is free and nobody is in line.

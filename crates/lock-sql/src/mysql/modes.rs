@@ -9,8 +9,9 @@
 //!
 //! Who may have it is decided here (`decide.rs`) by what one statement read, and written by a script on condition that the
 //! lock's row is what it was; else it is read anew. Each such write, and each renewal, raises the row's `rev`. A write that
-//! grants somebody in line demands that its place is there, and locks it: see `statements.rs`. The first in line is served
-//! by whoever frees the lock, and if that one wants it beside others, in a second request.
+//! grants somebody in line demands that its place is there, and locks it; and one that leaves nobody in line, that nobody
+//! else is: see `statements.rs`. The first in line is served by whoever frees the lock, and if that one wants it beside others,
+//! in a second request, by what the first was answered. Whoever waits has its grant from the bell, as of a mutex.
 
 use lock_core::{
     Claim, Error, ErrorKind, Grant, Holder, InLine, Instant, LockName, LockStatus, Mode, OwnerId, Renewal, Result,
@@ -22,10 +23,11 @@ use super::acquire::{Seen, Turn};
 use super::decide::{Asks, Held, State, Waits};
 use super::line::Place;
 use super::release::mark;
+use super::statements::READ_AND_HANDED_OVER;
 use super::{MySqlLock, arguments, changed, hex, inserted};
 use crate::keys::{duration, holder, micros};
 use crate::modes::{mode, only_reader, text};
-use crate::server::{Again, Read, given_up};
+use crate::server::{Again, Answer, Read, given_up};
 
 impl MySqlLock {
     /// Takes it, if it can be had now. Who can enter the line finds out there what a reader is not told here.
@@ -161,23 +163,37 @@ impl MySqlLock {
     /// Ends the hold of this owner, who has the lock beside others.
     pub(super) async fn release_beside(&self, claim: &Claim, has_line: bool) -> Result<Unlocked> {
         let key = self.prefix.key(&claim.name);
-        if !has_line && let Some(unlocked) = self.part(claim, &key).await? {
-            return Ok(unlocked);
+        if !has_line && self.part(claim, &key).await? {
+            return Ok(Unlocked::Released);
+        }
+        if claim.mode == Mode::Shared && self.end_reading(&claim.owner, &key).await? {
+            return Ok(Unlocked::Released);
         }
         self.end_beside(&key, &[claim.owner.as_str().to_owned()]).await
     }
 
     /// Ends one of several holds, or that of the only reader, if nobody may be in line.
-    async fn part(&self, claim: &Claim, key: &str) -> Result<Option<Unlocked>> {
+    async fn part(&self, claim: &Claim, key: &str) -> Result<bool> {
         // Sent again, these would say that the lock was not held.
-        if claim.mode == Mode::Shared
-            && let Some(unlocked) = self.free(key, &only_reader(&claim.owner)).await?
-        {
-            return Ok(Some(unlocked));
+        if claim.mode == Mode::Shared && self.free(key, &only_reader(&claim.owner)).await? == Some(Unlocked::Released) {
+            return Ok(true);
         }
         let values = [("{key}", &hex(key)), ("{owner}", &hex(claim.owner.as_str()))];
         let answer = self.run(&self.statements.part, values, 6, Again::No).await?;
-        Ok((changed(&answer, 3) > 0).then_some(Unlocked::Released))
+        Ok(changed(&answer, 3) > 0)
+    }
+
+    /// Ends the hold of a reader, and hands the lock to the first in line if it was the last.
+    async fn end_reading(&self, owner: &OwnerId, key: &str) -> Result<bool> {
+        let only = hex(&only_reader(owner));
+        let values = [("{key}", &hex(key)), ("{owner}", &hex(owner.as_str())), ("{only}", &only)];
+        let (done, first) = READ_AND_HANDED_OVER;
+        let answer = self.run(&self.statements.end_reading, values, done, Again::No).await?;
+        let has_it = changed(&answer, first) > 0;
+        if has_it {
+            self.serve_others(key, &answer).await;
+        }
+        Ok(has_it)
     }
 
     /// Ends these holds, and serves the line.
@@ -194,9 +210,15 @@ impl MySqlLock {
         }
     }
 
-    /// Hands a lock that is free, or that others hold together, to those in line who can have it.
-    pub(super) async fn serve_beside(&self, key: &str) -> Result<()> {
-        self.end_beside(key, &[]).await.map(drop)
+    /// After a hand-over, which serves only who wants the lock alone: hands it to those in line who can have it beside others.
+    pub(super) async fn serve_beside(&self, key: &str, answer: &Answer<sqlx::MySql>) -> Result<()> {
+        let Some(state) = read_state(&answer.rows)? else { return Ok(()) };
+        if let Some(change) = state.decide(&Asks::Leave(&[]))
+            && !self.write(key, &state, &change).await?
+        {
+            self.end_beside(key, &[]).await?;
+        }
+        Ok(())
     }
 
     pub(super) async fn renew_beside(&self, claims: &[Claim]) -> Result<Vec<Renewal>> {
@@ -208,18 +230,31 @@ impl MySqlLock {
     }
 
     async fn renew_one_beside(&self, claim: &Claim) -> Result<Renewal> {
-        let (key, lease_us) = (self.prefix.key(&claim.name), micros(claim.lease));
-        // Who was in line is never the only reader without a row.
-        if claim.mode == Mode::Shared && self.line.place(&claim.owner).is_none() {
-            let only = only_reader(&claim.owner);
-            let arguments = arguments!(lease_us, lease_us, key.as_str(), only.as_str());
-            let answer = self.server.run(&self.statements.renew_one, arguments, Again::Yes).await?;
-            if changed(&answer, 0) > 0 {
-                return Ok(Renewal::Held { valid_until: answer.sent + duration(lease_us) });
-            }
+        let key = self.prefix.key(&claim.name);
+        let shares = claim.mode == Mode::Shared;
+        // Who was in line has a row, but for a request of which a copy came late.
+        if (!shares || self.line.place(&claim.owner).is_some())
+            && let held @ Renewal::Held { .. } = self.renew_row(claim, &key).await?
+        {
+            return Ok(held);
         }
+        if !shares {
+            return Ok(Renewal::NotHeld);
+        }
+        let (lease_us, only) = (micros(claim.lease), only_reader(&claim.owner));
+        let arguments = arguments!(lease_us, lease_us, key.as_str(), only.as_str());
+        let answer = self.server.run(&self.statements.renew_one, arguments, Again::Yes).await?;
+        if changed(&answer, 0) > 0 {
+            return Ok(Renewal::Held { valid_until: answer.sent + duration(lease_us) });
+        }
+        // Somebody may just have joined it.
+        self.renew_row(claim, &key).await
+    }
+
+    async fn renew_row(&self, claim: &Claim, key: &str) -> Result<Renewal> {
+        let lease_us = micros(claim.lease);
         let values =
-            [("{key}", &hex(&key)), ("{owner}", &hex(claim.owner.as_str())), ("{lease}", &lease_us.to_string())];
+            [("{key}", &hex(key)), ("{owner}", &hex(claim.owner.as_str())), ("{lease}", &lease_us.to_string())];
         let answer = self.run(&self.statements.renew_beside, values, 5, Again::Yes).await?;
         let valid_until = answer.sent + duration(lease_us);
         Ok(if changed(&answer, 1) > 0 { Renewal::Held { valid_until } } else { Renewal::NotHeld })

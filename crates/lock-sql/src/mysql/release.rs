@@ -5,7 +5,7 @@ use lock_core::{Claim, LockName, Mode, OwnerId, Result, Unlocked};
 use super::line::Place;
 use super::statements::HANDED_OVER;
 use super::{MySqlLock, arguments, changed, hex, inserted};
-use crate::server::Again;
+use crate::server::{Again, Answer};
 
 impl MySqlLock {
     pub(super) async fn give_back(&self, claim: &Claim) -> Result<Unlocked> {
@@ -57,11 +57,16 @@ impl MySqlLock {
         let answer = self.run(&self.statements.pass_on, values, HANDED_OVER.0, Again::No).await?;
         let has_it = changed(&answer, HANDED_OVER.1) > 0;
         // Who held it is gone, or who waited before those who hold it together.
-        if let Err(error) = self.serve_rest(&key, &answer).await {
+        self.serve_others(&key, &answer).await;
+        Ok(has_it.then(|| unlocked(inserted(&answer, HANDED_OVER.1))))
+    }
+
+    /// As `serve_beside`, for who has ended its hold in any case.
+    pub(super) async fn serve_others(&self, key: &str, answer: &Answer<sqlx::MySql>) {
+        if let Err(error) = self.serve_beside(key, answer).await {
             // Whoever waits looks by itself.
             tracing::debug!(%error, "the lock could not be handed on yet");
         }
-        Ok(has_it.then(|| unlocked(inserted(&answer, HANDED_OVER.1))))
     }
 
     /// Ends the hold under this name, if nobody may be in line.

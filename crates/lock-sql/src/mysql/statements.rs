@@ -8,6 +8,8 @@
 //! was written, and the look finds a free lock; any other holds the lock's row while it reads the line, with locks on
 //! what it reads and on the gaps, and so either sees the row, or ended before it was written, and the look finds the lock
 //! free. Who finds it so hands it over itself.
+//! What is decided here, by what was read before, is written only if whoever has entered since stands behind somebody who
+//! is left in line, and whom nobody could serve yet: so nobody who enters is in the way of those who write.
 //!
 //! **Nobody is given a lock that does not want it any more.** A hand-over locks the row of the waiter that it chooses until
 //! it commits. Who leaves deletes that row first and releases then: either the row is gone for the hand-over, or the
@@ -126,6 +128,8 @@ pub(super) struct Statements {
     pub(super) pass_on: Statement,
     /// A script: the same with a lock that nobody has any more.
     pub(super) serve: Statement,
+    /// A script: the same with a lock that the owner, `{owner}` or `{only}`, reads, alone or with others.
+    pub(super) end_reading: Statement,
     /// A script: lets the owner's hold go on without it, if its lease still runs, and tells the first in line that the end may
     /// be earlier; see [`KEEP`].
     pub(super) keep: Statement,
@@ -219,11 +223,11 @@ const GRANT: &str = "UPDATE {t}_lock SET {line}
     AND NOT EXISTS (SELECT 1 FROM {t}_gone AS g WHERE g.mark = ?)";
 
 /// Hands a lock to the first in line who lives, if that wants it alone, marks its place as granted, and rings its client's bell.
-/// Otherwise the lock is free, and it answers whether somebody may have it beside others. Columns are set in the order in which they stand here, and those below see what was set above: so it
+/// If somebody may have it beside others, it answers as `state`, and otherwise nothing. Columns are set in the order in which they stand here, and those below see what was set above: so it
 /// is where a statement changes one table, as one with a LIMIT does in any case.
 ///
-/// It is done after the first five statements. The last fails if there is no bell.
-pub(super) const HAND_OVER: &str = "START TRANSACTION;
+/// It is done when there is an answer. The last fails if there is no bell.
+pub(super) const HAND_OVER: &str = "START TRANSACTION;{first}
     UPDATE {t}_lock SET since_us = LAST_INSERT_ID(expires_us > {now}),
         owner = (SELECT IF(w.mode = '', w.owner, NULL) FROM {t}_waiter AS w WHERE w.name = {key} AND {waits} ORDER BY w.ticket LIMIT 1),
         line_us = IF(owner IS NULL AND NOT EXISTS (SELECT 1 FROM {t}_waiter AS w WHERE w.name = {key} AND w.token = 0), 0, line_us),
@@ -236,8 +240,10 @@ pub(super) const HAND_OVER: &str = "START TRANSACTION;
         at_us = (SELECT l.since_us FROM {t}_lock AS l WHERE l.name = {key})
         WHERE owner = (SELECT l.owner FROM {t}_lock AS l WHERE l.name = {key}) AND token = 0;
     COMMIT;
-    SELECT IFNULL(LEFT(l.owner, 7) = 'shared#' OR LEFT(l.owner, 8) = 'permits#', EXISTS (
-        SELECT 1 FROM {t}_waiter AS w WHERE w.name = {key} AND w.token = 0 AND w.mode <> '')) AS beside FROM {t}_lock AS l WHERE l.name = {key};
+    SET @beside = IFNULL((SELECT IF(l.owner IS NULL, EXISTS (
+        SELECT 1 FROM {t}_waiter AS w WHERE w.name = {key} AND w.token = 0 AND w.mode <> ''), {together})
+        FROM {t}_lock AS l WHERE l.name = {key}), 0);
+    {state};
     SELECT (SELECT c.rings FROM {t}_lock AS l JOIN {t}_waiter AS w ON w.owner = l.owner JOIN {t}_client AS c ON c.id = w.client
         WHERE l.name = {key} AND IS_USED_LOCK(CONCAT('oarlock_', c.id)) IS NOT NULL) INTO @oarlock;
     KILL QUERY @oarlock";
@@ -260,7 +266,19 @@ const KEEP: &str = "UPDATE {t}_lock SET owner = CONCAT('kept#', owner), lease_us
 pub(super) const KEPT: (usize, usize) = (2, 0);
 
 /// After so many statements of [`HAND_OVER`] it is done, and which of them tells of the lock.
-pub(super) const HANDED_OVER: (usize, usize) = (5, 1);
+pub(super) const HANDED_OVER: (usize, usize) = (6, 1);
+
+/// What a reader does before it hands the lock over that nobody else reads any more, where others do beside it.
+const READ: &str = "
+    UPDATE {t}_lock SET rev = rev + 1 WHERE name = {key} AND expires_us > {now} AND (owner = {only}
+        OR owner = 'shared#' AND EXISTS (SELECT 1 FROM {t}_holder AS h WHERE h.owner = {owner} AND h.expires_us > {now}));
+    SET @oarlock = ROW_COUNT();
+    DELETE FROM {t}_holder WHERE owner = {owner} AND @oarlock = 1;
+    UPDATE {t}_lock SET expires_us = IFNULL((SELECT MAX(h.expires_us) FROM {t}_holder AS h WHERE h.name = {key}), expires_us)
+        WHERE name = {key} AND owner = 'shared#' AND @oarlock = 1;";
+
+/// As of [`HANDED_OVER`], behind [`READ`].
+pub(super) const READ_AND_HANDED_OVER: (usize, usize) = (HANDED_OVER.0 + 4, 1);
 
 /// After so many statements of `enter` it is done.
 pub(super) const ENTERED: usize = 3;
@@ -304,15 +322,20 @@ impl Statements {
                 FROM {{t}}_lock AS l WHERE l.name = {key}"
             )
         };
-        let state = |mark: &str, key: &str| {
+        let state = |mark: &str, key: &str, and: &str| {
             format!(
                 "SELECT 0 AS what, l.owner AS owner, l.token AS a, l.expires_us AS b, l.rev AS c, l.since_us AS d, {{now}} AS e,
-                    IF(EXISTS (SELECT 1 FROM {{t}}_gone AS g WHERE g.mark = {mark}), 'gone', '') AS text FROM {{t}}_lock AS l WHERE l.name = {key}
-                UNION ALL SELECT 1, h.owner, h.token, h.expires_us, h.lease_us, h.since_us, 0, h.slots FROM {{t}}_holder AS h WHERE h.name = {key}
+                    IF(EXISTS (SELECT 1 FROM {{t}}_gone AS g WHERE g.mark = {mark}), 'gone', '') AS text FROM {{t}}_lock AS l WHERE l.name = {key}{and}
+                UNION ALL SELECT 1, h.owner, h.token, h.expires_us, h.lease_us, h.since_us, 0, h.slots FROM {{t}}_holder AS h WHERE h.name = {key}{and}
                 UNION ALL SELECT 2, w.owner, w.ticket, w.lease_us, IFNULL(k.rings, 0), IF({{waits}}, 1, 0), 0, CONCAT(w.mode, ' ', w.client)
-                    FROM {{t}}_waiter AS w LEFT JOIN {{t}}_client AS k ON k.id = w.client WHERE w.name = {key} AND w.token = 0"
+                    FROM {{t}}_waiter AS w LEFT JOIN {{t}}_client AS k ON k.id = w.client WHERE w.name = {key} AND w.token = 0{and}"
             )
         };
+        let hand_over = |first: &str, whose: &str, together: &str| {
+            let text = HAND_OVER.replace("{first}", first).replace("{whose}", whose).replace("{together}", together);
+            fill(&text.replace("{state}", &state("x''", "{key}", " AND @beside = 1")))
+        };
+        let together = "LEFT(l.owner, 7) = 'shared#' OR LEFT(l.owner, 8) = 'permits#'";
         Self {
             probe: fill(&format!(
                 "{MODE}, {}",
@@ -369,7 +392,7 @@ impl Statements {
                     ON DUPLICATE KEY UPDATE client = '{{client}}', lease_us = {{lease}}, token = 0, at_us = 0;
                 COMMIT;
                 {}",
-                state("{mark}", "{key}")
+                state("{mark}", "{key}", "")
             )),
             leave: fill("DELETE FROM {t}_waiter WHERE owner = ?"),
             give_up: fill("INSERT IGNORE INTO {t}_gone VALUES (?, {now})"),
@@ -377,8 +400,15 @@ impl Statements {
                 "UPDATE {t}_lock SET since_us = LAST_INSERT_ID(expires_us > {now}), owner = NULL
                     WHERE name = ? AND owner = ? AND line_us <= {now}",
             ),
-            pass_on: fill(&HAND_OVER.replace("{whose}", "owner = {owner}")),
-            serve: fill(&HAND_OVER.replace("{whose}", "(owner IS NULL OR expires_us <= {now})")),
+            pass_on: hand_over("", "owner = {owner}", together),
+            serve: hand_over("", "(owner IS NULL OR expires_us <= {now})", together),
+            // Where others go on to read, nobody else can do so now.
+            end_reading: hand_over(
+                READ,
+                "@oarlock = 1 AND (owner = {only} OR NOT EXISTS (
+                    SELECT 1 FROM {t}_holder AS h WHERE h.name = {key} AND h.expires_us > {now}))",
+                "FALSE",
+            ),
             keep: fill(KEEP),
             show: fill(
                 "INSERT INTO {t}_value (owner, name, value, at_us) VALUES (?, ?, ?, {now}) ON DUPLICATE KEY UPDATE at_us = {now}",
@@ -431,7 +461,7 @@ impl Statements {
                 "SELECT h.name, h.owner, h.token, h.slots, {now} - h.since_us AS held_us, h.expires_us - {now} AS left_us
                 FROM {t}_holder AS h WHERE h.name >= ? AND h.name <= ? AND h.expires_us > {now} ORDER BY h.name, h.token",
             ),
-            state: fill(&state("?", "?")),
+            state: fill(&state("?", "?", "")),
             decide: fill(
                 "START TRANSACTION;
                 UPDATE {t}_lock SET owner = {owner}, token = {token}, since_us = {since}, lease_us = {lease}, expires_us = {expires},

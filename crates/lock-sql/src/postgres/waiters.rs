@@ -107,7 +107,8 @@ impl PostgresLock {
         let mut numbers = payload.split(' ').map(str::parse);
         if let (Some(Ok(place)), Some(Ok(token)), Some(Ok(at_us))) = (numbers.next(), numbers.next(), numbers.next()) {
             let arrived = self.server.clock.now();
-            self.waiters.tell(place as u64, News::Granted { token: token as u64, slots: Slots::default(), at_us, arrived });
+            self.waiters
+                .tell(place as u64, News::Granted { token: token as u64, slots: Slots::default(), at_us, arrived });
         }
     }
 

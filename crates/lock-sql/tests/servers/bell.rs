@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{claim, granted, in_background, in_line, until};
-use lock_core::{Claim, DistributedLock, Grant, Result, Unlocked};
+use lock_core::{Claim, DistributedLock, Grant, Mode, Result, Unlocked};
 use lock_sql::{MySqlLock, ServerOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, Row};
 use test_servers::{MariaDbServer, Proxy};
@@ -113,6 +113,36 @@ async fn who_may_not_ring_costs_a_look() {
         granted(waiting).await;
         assert_eq!(waiter.unlock(&claim("x", "waiter")).await.unwrap(), Unlocked::Released);
     }
+}
+
+/// 257. A writer's client is gone, and readers are in line behind it: whoever reads last hands the lock to them.
+#[tokio::test]
+async fn readers_behind_the_dead_are_served() {
+    let server = MariaDbServer::start();
+    let [one, dies, other] = [client(&server.url()).await, client(&server.url()).await, client(&server.url()).await];
+    let reads = |owner| {
+        let mut reads = claim("x", owner);
+        reads.mode = Mode::Shared;
+        reads
+    };
+    let held = [reads("first"), reads("second")];
+    for held in &held {
+        one.try_lock(held).await.unwrap().unwrap();
+    }
+    let writing = in_background(&dies, &claim("x", "writer"));
+    until("the writer is in line", async || in_line(&*one, "x").await == 1).await;
+    let waiting = in_background(&other, &reads("third"));
+    until("both are in line", async || in_line(&*one, "x").await == 2).await;
+    writing.abort();
+    dies.close().await.unwrap();
+    until("the writer's client is gone", async || in_line(&*one, "x").await == 1).await;
+    for held in &held {
+        assert_eq!(one.unlock(held).await.unwrap(), Unlocked::Released);
+    }
+    let status = one.inspect(&held[0].name).await.unwrap();
+    assert_eq!(status.holders.iter().map(|holder| holder.owner.as_str()).collect::<Vec<_>>(), ["third"]);
+    granted(waiting).await;
+    assert_eq!(other.unlock(&reads("third")).await.unwrap(), Unlocked::Released);
 }
 
 /// Waiters leave while the lock is being handed to them: it is nobody's in the end.
