@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::{StreamExt, TryStreamExt, stream};
 use lock_core::{
     Holder, ListQuery, LockName, LockStatus, Mode, OwnerId, Page, Result, Slots, StoreToken, TokenBase, Waiter,
 };
+use tokio::sync::OnceCell;
 use zookeeper_client::{Client, Error as ZkError, MultiReadResult, MultiReader, Stat};
 
 use crate::ZookeeperLock;
@@ -20,6 +22,9 @@ use crate::tokens::Tokens;
 
 /// How many nodes one request asks for: an answer has its bounds.
 const AT_ONCE: usize = 200;
+
+/// How many semaphores are asked for at the same time: each takes a few requests.
+const SEMAPHORES_AT_ONCE: usize = 16;
 
 /// How many locks are looked at for nodes of another kind: one of many tells as much.
 const MOST: usize = 2000;
@@ -203,16 +208,24 @@ impl Look<'_> {
             Ok(Seen { status: LockStatus::new(name, held, waiters), nodes, over })
         };
         let mut seen = names.into_iter().zip(lines).zip(over).map(seen).collect::<Result<Vec<Seen>, ZkError>>()?;
-        for at in semaphores {
-            if seen[at].nodes.is_empty() && seen[at].status.waiters.is_empty() {
-                seen[at] = self.semaphore(&seen[at].status.name, base).await?;
-            }
+        semaphores.retain(|at| seen[*at].nodes.is_empty() && seen[*at].status.waiters.is_empty());
+        let clock = OnceCell::new();
+        let names: Vec<_> = semaphores.iter().map(|at| seen[*at].status.name.clone()).collect();
+        let asked: Vec<_> = names.iter().map(|name| self.semaphore(name, base, &clock)).collect();
+        let looked: Vec<_> = stream::iter(asked).buffered(SEMAPHORES_AT_ONCE).try_collect().await?;
+        for (at, looked) in semaphores.into_iter().zip(looked) {
+            seen[at] = looked;
         }
         Ok(seen)
     }
 
-    /// Who has permits, and who waits for some.
-    async fn semaphore(&self, name: &LockName, base: Option<(TokenBase, i64)>) -> Result<Seen, ZkError> {
+    /// Who has permits, and who waits for some. The servers' clock is asked for once.
+    async fn semaphore(
+        &self,
+        name: &LockName,
+        base: Option<(TokenBase, i64)>,
+        clock: &OnceCell<i64>,
+    ) -> Result<Seen, ZkError> {
         let folder = self.lock.settings.keys.folder(name);
         let view = permits::view(self.session, &folder).await?;
         let of = view.of().unwrap_or(view.leases.len() as u32);
@@ -225,7 +238,7 @@ impl Look<'_> {
         let there = |(path, found): (String, Option<(String, Stat)>)| found.map(|(data, stat)| (path, data, stat));
         let mut held: Vec<Node> = held.into_iter().zip(states).filter_map(there).collect();
         held.sort_by_key(|(.., stat)| stat.czxid);
-        let now = if held.is_empty() { 0 } else { self.servers_time().await };
+        let now = if held.is_empty() { 0 } else { *clock.get_or_init(|| self.servers_time()).await };
         let first_session = waits.first().and_then(Option::as_ref).map(|(_, stat)| stat.ephemeral_owner);
         // Curator's first in line has made its node already, and holds nothing by it.
         if held.len() > of as usize

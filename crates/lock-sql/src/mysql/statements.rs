@@ -222,9 +222,10 @@ const GRANT: &str = "UPDATE {t}_lock SET {line}
     WHERE name = ? AND (owner IS NULL OR owner = ? OR expires_us <= {now})
     AND NOT EXISTS (SELECT 1 FROM {t}_gone AS g WHERE g.mark = ?)";
 
-/// Hands a lock to the first in line who lives, if that wants it alone, marks its place as granted, and rings its client's bell.
-/// If somebody may have it beside others, it answers as `state`, and otherwise nothing. Columns are set in the order in which they stand here, and those below see what was set above: so it
-/// is where a statement changes one table, as one with a LIMIT does in any case.
+/// Hands a lock to the first in line who lives, if that wants it alone, marks its place as granted, and rings its client's
+/// bell. If somebody may have it beside others, it answers as `state`, and otherwise nothing. Columns are set in the order in
+/// which they stand here, and those below see what was set above: so it is where a statement changes one table, as one with a
+/// LIMIT does in any case.
 ///
 /// It is done when there is an answer. The last fails if there is no bell.
 pub(super) const HAND_OVER: &str = "START TRANSACTION;{first}
