@@ -131,6 +131,8 @@ pub enum What {
     Forgetting,
     /// It lost all it knew, before this moment.
     Forgotten,
+    /// One of several stores that grant together loses all it knows, after this moment.
+    Emptied,
     /// All clients have ended and their time is up, and yet this lock is held or waited for.
     Left {
         /// The lock.

@@ -16,6 +16,8 @@
 //! - **E1** After the store has forgotten everything, who held before does not believe so for longer than a lease.
 //!   (Until then it cannot know, and B1 and S0 forgive it. Whoever believes longer was granted or renewed after that,
 //!   and is not forgiven.)
+//!   Where one of several stores forgot everything, R1 and S0 forgive a hold that ended then: the majority may be gone
+//!   that had granted it. B1 forgives nothing.
 //! - **N2** After a stop that was longer than the lease, the first question is answered "not held".
 //!
 //! Those who share a lock break none of them among each other: for a reader only writers count, in T1, T2, S0, B1, R1 and D1.
@@ -78,7 +80,7 @@ pub fn check(events: &[Event], tolerance: Tolerance) -> Verdict {
     let mut pauses = HashMap::<&str, Pauses>::new();
     let mut evictions = HashMap::<&str, Vec<u64>>::new();
     let mut seen = HashMap::<&str, Vec<&Event>>::new();
-    let (mut forgetting, mut forgotten) = (Vec::new(), Vec::new());
+    let (mut forgetting, mut forgotten, mut emptied) = (Vec::new(), Vec::new(), Vec::new());
     for event in events {
         match &event.what {
             What::Stopped | What::Continued | What::Killed => {
@@ -88,12 +90,14 @@ pub fn check(events: &[Event], tolerance: Tolerance) -> Verdict {
             What::Seen { name, .. } => seen.entry(name).or_default().push(event),
             What::Forgetting => forgetting.push(event.at),
             What::Forgotten => forgotten.push(event.at),
+            What::Emptied => emptied.push(event.at),
             _ => {}
         }
     }
     pauses.values_mut().for_each(Pauses::sort);
     forgetting.sort_unstable();
     forgotten.sort_unstable();
+    emptied.sort_unstable();
     // It is never restarted twice at a time.
     let forgot: Vec<_> = forgetting.into_iter().zip(forgotten).collect();
     let mut by_name = BTreeMap::<&str, Vec<Acquisition<'_>>>::new();
@@ -105,7 +109,7 @@ pub fn check(events: &[Event], tolerance: Tolerance) -> Verdict {
         let mut evicted = evictions.remove(name).unwrap_or_default();
         evicted.sort_unstable();
         let seen = seen.remove(name).unwrap_or_default();
-        Name { all, evicted, seen, forgot: &forgot, tolerance, verdict: &mut verdict }.judge();
+        Name { all, evicted, seen, forgot: &forgot, emptied: &emptied, tolerance, verdict: &mut verdict }.judge();
     }
     if !verdict.violations.is_empty() {
         let ordeals = ordeals(events);
@@ -121,6 +125,8 @@ struct Name<'a, 'v> {
     seen: Vec<&'a Event>,
     /// From when to when the store was losing all it knew.
     forgot: &'v [(u64, u64)],
+    /// When one of several stores lost all it knew.
+    emptied: &'v [u64],
     tolerance: Tolerance,
     verdict: &'v mut Verdict,
 }
@@ -169,6 +175,13 @@ impl<'a> Name<'a, '_> {
         let forgot =
             self.forgot[next..].iter().find(|(_, to)| !grant.was_held_after(*to)).map_or(u64::MAX, |&(from, _)| from);
         evicted.min(forgot)
+    }
+
+    /// When it may have ended early, or was ended: for what a store says, not for what a client believes.
+    fn early_end(&self, grant: &Acquisition<'a>) -> u64 {
+        let next = self.emptied.partition_point(|emptied| *emptied < grant.asked);
+        let emptied = self.emptied[next..].iter().find(|emptied| !grant.was_held_after(**emptied));
+        emptied.copied().unwrap_or(u64::MAX).min(self.forced_end(grant))
     }
 
     fn forgotten(&mut self, grants: &[Acquisition<'a>]) {
@@ -236,8 +249,7 @@ impl<'a> Name<'a, '_> {
                 self.broken("S0", what, &[before, grant]);
             }
             let place = place.min(grant.answered());
-            let evicted = self.forced_end(grant).max(place);
-            let own_end = grant.earliest_end().min(evicted).max(place);
+            let own_end = grant.earliest_end().min(self.early_end(grant)).max(place);
             last.put(own_end, grant);
         }
     }
@@ -278,7 +290,7 @@ impl<'a> Name<'a, '_> {
                     );
                     self.broken("R1", what, &[grant, next]);
                 }
-                let end = grant.until.min(self.forced_end(grant));
+                let end = grant.until.min(self.early_end(grant));
                 if !held && end > answered {
                     let early = Duration::from_nanos(end - answered);
                     let what = format!("token {} was lost {early:?} before its time was up", grant.token());

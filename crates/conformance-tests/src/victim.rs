@@ -23,6 +23,11 @@ pub trait Server: Send + 'static {
     /// hold is lost.
     fn keeps(&self) -> bool;
 
+    /// Is it one of several that grant together, and knows nothing when it is started again?
+    fn is_emptied(&self) -> bool {
+        false
+    }
+
     /// Stops the process where it is.
     fn pause(&mut self);
 
@@ -92,9 +97,12 @@ impl Victim {
                 Ok(())
             }
             Self::Server { server, proxy } => {
-                let keeps = server.as_ref().is_some_and(|server| server.keeps());
-                if !keeps && matches!(step.blow, Blow::KillServer | Blow::RestartServer) {
-                    log.log(0, What::Forgetting);
+                if matches!(step.blow, Blow::KillServer | Blow::RestartServer) {
+                    match server {
+                        Some(server) if server.is_emptied() => log.log(0, What::Emptied),
+                        Some(server) if server.keeps() => {}
+                        _ => log.log(0, What::Forgetting),
+                    }
                 }
                 match step.blow {
                     Blow::PauseServer => away(server, |server| server.pause()).await,

@@ -222,6 +222,21 @@ fn e1_believed_after_the_store_forgot() {
     held(990).release("a", 1, [400, 410], true).breaks(&["E1"]);
 }
 
+/// One of several stores was emptied: a hold may have ended with it, as long as its client does not believe in it beside
+/// another's.
+#[test]
+fn a_hold_may_end_when_a_store_is_emptied() {
+    let emptied = |at, told| {
+        let held = History::default().grant("a", 1, 10, [0, 10, 900]).at(at, "server-0", 0, What::Emptied);
+        held.at(told, "a", 1, What::Told).grant("b", 1, 11, [120, 130, 1040])
+    };
+    emptied(100, 110).breaks(&[]);
+    emptied(100, 110).release("a", 1, [140, 150], false).breaks(&[]);
+    // It still believed, or the store was emptied later.
+    emptied(100, 140).breaks(&["B1"]);
+    emptied(500, 110).breaks(&["S0"]);
+}
+
 #[test]
 fn what_was_granted_after_the_store_forgot_is_not_forgiven() {
     let later = forgetful(100, 120).grant("a", 1, 10, [130, 140, 1030]);

@@ -76,6 +76,8 @@
 //!   stores are emptied within that time. It breaks (T2), too. Stores whose tokens begin at their clock, which is all
 //!   that can be members, make up for it with `rejoin_after` if their clocks differ by less than that time and nobody
 //!   raised tokens by hand.
+//! - **A hold that only just a majority granted** ends early if one of these stores is emptied. Its holder is told, and
+//!   the next is granted no sooner than the others allow. Renewals take the lock again where it is free, so this is rare.
 //! - **A store that is behind another URL of another store** breaks (E2). When stores are connected to, a lock of the
 //!   quorum's own is taken in each and looked for in the others. Two databases of one server are not told apart from
 //!   two servers.

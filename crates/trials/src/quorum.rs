@@ -23,7 +23,8 @@ fn url(stores: impl IntoIterator<Item = String>) -> String {
 pub(crate) fn redis() -> Site {
     let emptied = RedisServer::start_with(&[]).apart().into_iter();
     // A quorum knows all the same what it granted.
-    let mut servers: Vec<_> = emptied.map(|server| Box::new(Killed { server, keeps: true }) as Box<_>).collect();
+    let mut servers: Vec<_> =
+        emptied.map(|server| Box::new(Killed { server, is_one_of_several: true }) as Box<_>).collect();
     for _ in 0..2 {
         servers.extend(RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).apart());
     }
@@ -75,6 +76,10 @@ impl Server for File {
     /// A quorum knows what it granted.
     fn keeps(&self) -> bool {
         true
+    }
+
+    fn is_emptied(&self) -> bool {
+        self.is_removed
     }
 
     fn pause(&mut self) {

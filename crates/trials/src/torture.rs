@@ -77,7 +77,7 @@ fn one(server: Vec<Box<dyn Server>>, url: fn(SocketAddr) -> String) -> Site {
 /// after an end in good order it would know all.
 pub(crate) struct Killed {
     pub(crate) server: Box<dyn Server>,
-    pub(crate) keeps: bool,
+    pub(crate) is_one_of_several: bool,
 }
 
 impl Server for Killed {
@@ -86,7 +86,11 @@ impl Server for Killed {
     }
 
     fn keeps(&self) -> bool {
-        self.keeps
+        self.is_one_of_several
+    }
+
+    fn is_emptied(&self) -> bool {
+        self.is_one_of_several
     }
 
     fn pause(&mut self) {
@@ -119,13 +123,16 @@ pub(crate) fn site(backend: &str, folder: &Path) -> Result<Site, String> {
         "postgres" => one(PostgresServer::start().apart(), PostgresServer::url_at),
         "postgres-session" => {
             let servers = PostgresServer::start().apart().into_iter();
-            let servers = servers.map(|server| Box::new(Killed { server, keeps: false }) as Box<_>);
+            let servers = servers.map(|server| Box::new(Killed { server, is_one_of_several: false }) as Box<_>);
             let url = |addresses: &[SocketAddr]| format!("{}?mode=session", PostgresServer::url_at(addresses[0]));
             Site::of(servers.collect(), url)
         }
         "mysql-session" => {
             let server = MariaDbServer::start_with(&["--max-connections=1000"]);
-            let servers = server.apart().into_iter().map(|server| Box::new(Killed { server, keeps: false }) as Box<_>);
+            let servers = server
+                .apart()
+                .into_iter()
+                .map(|server| Box::new(Killed { server, is_one_of_several: false }) as Box<_>);
             let url = |addresses: &[SocketAddr]| format!("mysql://root@{}/mysql?mode=session", addresses[0]);
             Site::of(servers.collect(), url)
         }
