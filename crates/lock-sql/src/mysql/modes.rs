@@ -10,8 +10,8 @@
 //! Who may have it is decided here (`decide.rs`) by what one statement read, and written by a script on condition that the
 //! lock's row is what it was; else it is read anew. Each such write, and each renewal, raises the row's `rev`. A write that
 //! grants somebody in line demands that its place is there, and locks it; and one that leaves nobody in line, that nobody
-//! else is: see `statements.rs`. The first in line is served by whoever frees the lock, and if that one wants it beside others,
-//! in a second request, by what the first was answered. Whoever waits has its grant from the bell, as of a mutex.
+//! else is: see `statements.rs`. The first in line is served by whoever frees the lock, and if that one wants it beside
+//! others, in a second request, by what the first was answered. Whoever waits has its grant from the bell, as of a mutex.
 
 use lock_core::{
     Claim, Error, ErrorKind, Grant, Holder, InLine, Instant, LockName, LockStatus, Mode, OwnerId, Renewal, Result,
@@ -210,7 +210,8 @@ impl MySqlLock {
         }
     }
 
-    /// After a hand-over, which serves only who wants the lock alone: hands it to those in line who can have it beside others.
+    /// After a hand-over, which serves only who wants the lock alone: hands it to those in line who can have it beside
+    /// others.
     pub(super) async fn serve_beside(&self, key: &str, answer: &Answer<sqlx::MySql>) -> Result<()> {
         let Some(state) = read_state(&answer.rows)? else { return Ok(()) };
         if let Some(change) = state.decide(&Asks::Leave(&[]))

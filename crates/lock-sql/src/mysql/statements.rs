@@ -115,7 +115,8 @@ pub(super) struct Statements {
     pub(super) shorten: Statement,
     /// A script: enters the line, unless the owner has the lock or given up, or keeps the place that is there, notes that somebody is in line, and looks.
     pub(super) enter: Statement,
-    /// A script: the same for who wants it beside others, unless what it is used as now is `{another}`. It answers as `state`.
+    /// A script: the same for who wants it beside others, unless what it is used as now is `{another}`. It answers as
+    /// `state`.
     pub(super) enter_beside: Statement,
     /// Gives the owner's place in line back. Owner.
     pub(super) leave: Statement,
@@ -168,8 +169,8 @@ pub(super) struct Statements {
     pub(super) waiters: Statement,
     /// Answers who holds locks together, from a key to a key.
     pub(super) holders: Statement,
-    /// Answers everything about a lock at one moment: its row, who holds it together, and who is in line and lives, or does
-    /// not. In no order, which would take a table of its own. A mark, and the key three times.
+    /// Answers everything about a lock at one moment: its row, who holds it together, and who is in line and lives, or
+    /// does not. In no order, which would take a table of its own. A mark, and the key three times.
     pub(super) state: Statement,
     /// The beginning of a script: writes what was decided, if the lock is what it was, and all in line who are granted it are.
     pub(super) decide: Statement,
@@ -223,9 +224,9 @@ const GRANT: &str = "UPDATE {t}_lock SET {line}
     AND NOT EXISTS (SELECT 1 FROM {t}_gone AS g WHERE g.mark = ?)";
 
 /// Hands a lock to the first in line who lives, if that wants it alone, marks its place as granted, and rings its client's
-/// bell. If somebody may have it beside others, it answers as `state`, and otherwise nothing. Columns are set in the order in
-/// which they stand here, and those below see what was set above: so it is where a statement changes one table, as one with a
-/// LIMIT does in any case.
+/// bell. If somebody may have it beside others, it answers as `state`, and otherwise nothing. Columns are set in the order
+/// in which they stand here, and those below see what was set above: so it is where a statement changes one table, as one
+/// with a LIMIT does in any case.
 ///
 /// It is done when there is an answer. The last fails if there is no bell.
 pub(super) const HAND_OVER: &str = "START TRANSACTION;{first}
