@@ -4,6 +4,10 @@
 //! it lives; and a follower tells the leader of them only at its next report, within half a tick. So a write counts,
 //! from when it was sent, once another was committed that was sent half a tick after its answer. The session's *beacon*
 //! is written each sixth of the time-out.
+//!
+//! This takes it that the leader's ping, its way and the report fit into half a tick. The model of it
+//! (`crates/models/src/zookeeper.rs`) shows what can happen otherwise: the ping is late, the second write overtakes the
+//! report, and the follower is cut off before it sends that. Then the session may end while its client is sure of it.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
