@@ -31,7 +31,7 @@ pub use crate::plan::Blow;
 use crate::plan::{Lane, plan};
 use crate::protected::{Elsewhere, Places};
 use crate::proxy::Proxy;
-pub use crate::report::Report;
+pub use crate::report::{Foreign, Report};
 pub use crate::victim::Server;
 use crate::victim::{Seat, Victim};
 use crate::worker::Role;
