@@ -10,8 +10,11 @@ use std::hash::Hash;
 use stateright::{Checker, HasDiscoveries, Model, UniformChooser};
 
 mod etcd;
+mod page;
 mod quorum;
 mod zookeeper;
+
+pub use page::page;
 
 /// A model, without its types.
 pub struct Proof {

@@ -1,5 +1,5 @@
 //! What stores are put to the proof with, as the developer's commands `cargo xtask torture BACKEND`, `slots`,
-//! `fail-overs`, `permits`, `several`, `observers`, `compare`, `bench`, `guarantees`, `fuzz` and `api`.
+//! `fail-overs`, `permits`, `several`, `observers`, `compare`, `bench`, `guarantees`, `models`, `fuzz` and `api`.
 #![forbid(unsafe_code)]
 
 mod api;
@@ -42,6 +42,8 @@ enum Trial {
     Compare(compare::Options),
     /// Makes the page of guarantees, docs/guarantees.md.
     Guarantees(guarantees::Options),
+    /// Explores the models of the protocols, and makes the page of them, docs/models.md.
+    Models,
     /// Gives what reads text whatever leads deeper into it.
     Fuzz(fuzz::Options),
     /// Compares the public interface with its listing.
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         Trial::Observers(options) => observers::run(&options),
         Trial::Compare(options) => compare::run(&options),
         Trial::Guarantees(options) => guarantees::run(&options),
+        Trial::Models => models(),
         Trial::Fuzz(options) => fuzz::run(&options),
         Trial::Api(options) => api::run(&options),
         Trial::Bench(options) => bench::run(&options),
@@ -75,6 +78,12 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn models() -> Result<(), String> {
+    let (file, page) = (record::root().join("docs/models.md"), models::page()?);
+    print!("{page}");
+    std::fs::write(&file, page).map_err(|error| format!("{}: {error}", file.display()))
 }
 
 fn cargo(arguments: &[&str]) -> Result<(), String> {
