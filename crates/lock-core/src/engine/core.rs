@@ -157,7 +157,13 @@ impl Core {
             return Err(guard(lease));
         }
         match options.mode {
-            Mode::Exclusive => self.queue.granted(&lease, owner, permit, guard),
+            Mode::Exclusive => {
+                self.queue.granted(&lease, owner, permit, guard);
+                // If it ended just before, the keeper has looked for it in the line in vain.
+                if !lease.hold.runs(0, now) {
+                    self.queue.vacate(&lease.hold);
+                }
+            }
             Mode::Shared => self.queue.reads(&lease),
             // Of a semaphore the queue knows nothing.
             Mode::Permits { .. } => {}

@@ -344,3 +344,19 @@ async fn the_last_to_go_takes_nothing_from_the_one_before() {
     assert!(clock.then.lock().unwrap().is_none(), "the other went while the one did");
     assert!(locks.inspect("a").await.unwrap().holders.is_empty());
 }
+
+/// The store ends a hold and does not tell, and a reader of the same process has the lock next: who had it alone is told
+/// at once, and who waits for that hold asks the store.
+#[tokio::test]
+async fn a_reader_ends_the_hold_before_it() {
+    let world = World::new();
+    let alone = world.rw_lock().write().await.unwrap();
+    let waiting = waiter(world.locks.mutex("a")).await;
+    world.locks.evict("a").await.unwrap().unwrap();
+    assert!(alone.is_held(), "of which nothing tells");
+    let reads = world.rw_lock().read().await.unwrap();
+    assert!(reads.is_held() && !alone.is_held());
+    reads.unlock().await.unwrap();
+    granted(waiting).await.unlock().await.unwrap();
+    assert_eq!(alone.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
+}

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::line::Line;
+use super::line::{Holding, Line};
 use super::{Leave, Queue};
 use crate::contract::options::LockOptions;
 use crate::contract::{Instant, LockName};
@@ -60,15 +60,29 @@ impl<G, A> Queue<G, A> {
         self.in_line(name, |line| line.join(options, now)).flatten()
     }
 
-    /// The store granted the lock to a reader, and others may share it.
-    pub(crate) fn reads(&self, lease: &Lease) {
-        let options = &lease.hold.options;
+    /// The store granted the lock to a reader, and others may share it. Whoever was believed to have it alone, since an
+    /// earlier grant, has lost it.
+    pub(crate) fn reads(self: &Arc<Self>, lease: &Lease) {
+        let (hold, options) = (&lease.hold, &lease.hold.options);
         // The time of one with a `max_hold` is its own.
-        if options.hand_overs > 0 && options.max_hold.is_none() && options.can_share(options) {
-            let reading = Reading { lease: lease.clone(), joined: 0 };
-            let before = self.shard(lease.name()).line(lease.name()).reading.replace(reading);
-            drop(before);
+        let shares = options.hand_overs > 0 && options.max_hold.is_none() && options.can_share(options);
+        let is_over = |alone: &mut Holding| alone.lease.hold.token(0) < hold.token(0);
+        let (alone, next, before) = {
+            let mut lines = self.shard(lease.name());
+            let line = lines.line(lease.name());
+            let alone = line.holding.take_if(is_over);
+            let before = shares.then(|| line.reading.replace(Reading { lease: lease.clone(), joined: 0 }));
+            let next = line.promote();
+            if line.is_unused() {
+                lines.forget(lease.name());
+            }
+            (alone, next, before)
+        };
+        if let Some(alone) = alone {
+            alone.lease.hold.end(End::NotHeld);
         }
+        drop(before);
+        self.ask(lease.name(), next);
     }
 
     /// A reader goes.
