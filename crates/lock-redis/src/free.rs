@@ -22,9 +22,10 @@
 //! script's. A new connection, and so a restart and a fail-over, begins with a script. On the old one, a key that is gone
 //! begins at one, which is below; and a server that stopped being the primary and is it again took longer than that.
 //!
-//! **A lost answer.** The flight is done or it is not; the next request is the script, which finds the key the owner's
-//! and answers with what is left of it. **A cancelled future** is followed by a release over the same connection, or over
-//! one that ended the former first: it comes after the flight in any case. **Too few replicas** take the grant back, as
+//! **A lost answer.** The flight is done or it is not; the next request is the script. If it finds the key the owner's, and
+//! no grant is written down, it serves the line and then the owner: the key may have come free unheard while others were
+//! in line. **A cancelled future** is followed by a release over the same connection, or over one that ended the former
+//! first: it comes after the flight in any case. **Too few replicas** take the grant back, as
 //! any other.
 
 use std::collections::BTreeMap;
@@ -91,7 +92,7 @@ impl Contended {
 pub(crate) struct Before {
     /// Something may have been done: no error is a refusal any more.
     pub(crate) unsure: bool,
-    /// The owner may have the lock's key, and it is no grant.
+    /// The owner may have the lock's key, and it is no grant unless one is written down.
     pub(crate) void: bool,
 }
 
@@ -113,8 +114,11 @@ impl RedisLock {
         flight.cmd("INCR").arg(&*keys.tokens).cmd("GET").arg(lock).cmd("EXISTS").arg(&keys.line);
         let answers = match link.ask_all(&flight).await {
             Ok(answers) => answers,
-            // Over the next connection the script finds out.
-            Err(_) if link.is_broken() => return Ok(Err(Before { unsure: true, void: false })),
+            // Over the next connection the script finds out. Others may have been in line when it was done; what its owner
+            // had before stays its own.
+            Err(_) if link.is_broken() => {
+                return Ok(Err(Before { unsure: true, void: !client.records.has(&claim.owner) }));
+            }
             Err(error) => return Err(of_request(error)),
         };
         let token = match outcome(&answers, owner, floor) {

@@ -1,7 +1,7 @@
 -- Takes a lock, or enters its line.
 -- Keys: lock, grant, line, tokens; and to show that the client lives: its own key.
--- Arguments: owner, lease in ms, 1 if the owner has the lock's key and that is no grant yet or else 0; and to wait: place
--- in line; and with the client's key: for how long it lives unheard of, in ms.
+-- Arguments: owner, lease in ms, 1 if the owner may have the lock's key by a flight and that is no grant unless it is written
+-- down or else 0; and to wait: place in line; and with the client's key: for how long it lives unheard of, in ms.
 -- Answer: {1, token} granted; {1, token, remaining ms} it was; {0, the holder's remaining ms, server's time in us} not; {2,
 -- what the lock's key says} it is a semaphore. An error leaves no new place in line: whoever is told that nothing was done does not leave it.
 
@@ -18,15 +18,17 @@ if present == 0 then
   return granted(give(KEYS[1], KEYS[4], owner, lease, time), time)
 end
 local holder = redis.call('GET', KEYS[1])
-if holder == owner and ARGV[3] == '0' then
+if holder == owner then
   local token, of = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+) %d+ (.*)$')
-  -- A repeated request prolongs nothing: the lease is what is left of it.
-  local left = redis.call('PTTL', KEYS[1])
-  if of ~= owner then
-    token = draw(KEYS[4], time)
-    granted(token, time)
+  if of == owner or ARGV[3] == '0' then
+    -- A repeated request prolongs nothing: the lease is what is left of it.
+    local left = redis.call('PTTL', KEYS[1])
+    if of ~= owner then
+      token = draw(KEYS[4], time)
+      granted(token, time)
+    end
+    return {1, token, left}
   end
-  return {1, token, left}
 end
 if KEYS[5] then
   redis.call('SET', KEYS[5], '', 'PX', ARGV[5])

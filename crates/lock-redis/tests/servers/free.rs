@@ -100,6 +100,33 @@ async fn who_is_in_line_goes_before_who_asks() {
     }
 }
 
+/// The same of one who has taken the key by then, and lost the answer with the connection.
+#[tokio::test]
+async fn who_is_in_line_goes_before_who_lost_the_answer() {
+    let server = RedisServer::start();
+    let proxy = Proxy::new(server.address());
+    let waits = connect(&server).await;
+    let asks = Arc::new(RedisLock::connect(&format!("redis://{}", proxy.address()), "oarlock").await.unwrap());
+    for round in 0..ROUNDS / 10 {
+        let name = round.to_string();
+        raw::<()>(server.address(), &["SET", &format!("oarlock:{name}"), "another library"]).await;
+        let (second, third) = (claim(&name, &format!("second of {name}")), claim(&name, &format!("third of {name}")));
+        let waiting = in_background(&waits, &second);
+        until("the second in line", async || in_line(&waits, &name).await == 1).await;
+        turn(&asks, "other", &format!("other {round}")).await;
+        proxy.hold_s2c();
+        raw::<()>(server.address(), &["DEL", &format!("oarlock:{name}")]).await;
+        let asked = in_background(&asks, &third);
+        until("it is done", async || holder(server.address(), &name).await.is_some()).await;
+        proxy.reset();
+        proxy.forward();
+        soon("the lock", waiting).await.unwrap().unwrap();
+        assert_eq!(waits.unlock(&second).await.unwrap(), Unlocked::Released);
+        soon("the lock", asked).await.unwrap().unwrap();
+        assert_eq!(asks.unlock(&third).await.unwrap(), Unlocked::Released);
+    }
+}
+
 /// What stands in line and does not live keeps nobody out.
 #[tokio::test]
 async fn who_is_in_line_and_gone_keeps_nobody_out() {
