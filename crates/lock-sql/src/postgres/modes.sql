@@ -128,6 +128,10 @@ BEGIN
         PERFORM {t}_tell(told);
         SELECT * INTO l FROM {t}_lock WHERE name = key;
         mark := CASE WHEN l.owner IS NOT NULL AND l.expires_us > now_us THEN l.owner END;
+        IF told <> '' AND {t}_is_mark(mark) THEN
+            -- Null, if none of those who are left lives: who came may join those who were served.
+            told := {t}_hand_over(key, now_us, mark);
+        END IF;
     END IF;
     SELECT * INTO h FROM {t}_holder WHERE name = key AND owner = who;
     IF FOUND AND {t}_is_mark(mark) THEN
