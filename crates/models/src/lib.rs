@@ -10,8 +10,12 @@ use std::hash::Hash;
 use stateright::{Checker, HasDiscoveries, Model, UniformChooser};
 
 mod etcd;
+mod modes;
 mod page;
+mod postgres;
+mod queue;
 mod quorum;
+mod redis;
 mod zookeeper;
 
 pub use page::page;
@@ -42,11 +46,7 @@ pub struct Explored {
 }
 
 /// All of them.
-pub const ALL: &[Proof] = &[
-    etcd::PROOF,
-    quorum::PROOF,
-    zookeeper::PROOF, //
-];
+pub const ALL: &[Proof] = &[etcd::PROOF, postgres::PROOF, queue::PROOF, quorum::PROOF, redis::PROOF, zookeeper::PROOF];
 
 /// Explores all that can happen, until a rule is broken.
 pub fn explore<M>(model: M) -> Explored
