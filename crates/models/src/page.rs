@@ -19,10 +19,13 @@ pub fn page() -> Result<String, String> {
     for proof in ALL {
         add(proof, &mut overview, &mut each)?;
     }
-    Ok(format!(
-        "<!-- Made by `cargo xtask models`. -->\n\n{HEAD}\n\
-        | model | rules | states explored | states walked | faults caught |\n| --- | --- | --- | --- | --- |\n{overview}{each}"
-    ))
+    let columns =
+        "| model | rules | states explored | states walked | faults caught |\n| --- | --- | --- | --- | --- |";
+    let head = HEAD.trim_end();
+    let columns =
+        "| model | rules | states explored | states walked | faults caught |\n| --- | --- | --- | --- | --- |";
+    let head = HEAD.trim_end();
+    Ok(format!("<!-- Made by `cargo xtask models`. -->\n\n{head}\n\n{columns}\n{overview}{each}"))
 }
 
 fn add(proof: &Proof, overview: &mut String, each: &mut String) -> Result<(), String> {
