@@ -22,9 +22,6 @@ pub fn page() -> Result<String, String> {
     let columns =
         "| model | rules | states explored | states walked | faults caught |\n| --- | --- | --- | --- | --- |";
     let head = HEAD.trim_end();
-    let columns =
-        "| model | rules | states explored | states walked | faults caught |\n| --- | --- | --- | --- | --- |";
-    let head = HEAD.trim_end();
     Ok(format!("<!-- Made by `cargo xtask models`. -->\n\n{head}\n\n{columns}\n{overview}{each}"))
 }
 

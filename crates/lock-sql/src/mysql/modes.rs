@@ -213,13 +213,10 @@ impl MySqlLock {
     /// After a hand-over, which serves only who wants the lock alone: hands it to those in line who can have it beside
     /// others.
     pub(super) async fn serve_beside(&self, key: &str, answer: &Answer<sqlx::MySql>) -> Result<()> {
-        let Some(state) = read_state(&answer.rows)? else { return Ok(()) };
-        if let Some(change) = state.decide(&Asks::Leave(&[]))
-            && !self.write(key, &state, &change).await?
-        {
-            self.end_beside(key, &[]).await?;
+        match answer.rows.first().map_or(Ok(0), |row| row.read::<i64, _>("beside"))? {
+            0 => Ok(()),
+            _ => self.end_beside(key, &[]).await.map(drop),
         }
-        Ok(())
     }
 
     pub(super) async fn renew_beside(&self, claims: &[Claim]) -> Result<Vec<Renewal>> {

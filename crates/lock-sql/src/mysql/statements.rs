@@ -224,9 +224,9 @@ const GRANT: &str = "UPDATE {t}_lock SET {line}
     AND NOT EXISTS (SELECT 1 FROM {t}_gone AS g WHERE g.mark = ?)";
 
 /// Hands a lock to the first in line who lives, if that wants it alone, marks its place as granted, and rings its client's
-/// bell. If somebody may have it beside others, it answers as `state`, and otherwise nothing. Columns are set in the order
-/// in which they stand here, and those below see what was set above: so it is where a statement changes one table, as one
-/// with a LIMIT does in any case.
+/// bell. It answers whether somebody may have it beside others: to answer as `state` then would have all others wait longer
+/// for the bell. Columns are set in the order in which they stand here, and those below see what was set above: so it is
+/// where a statement changes one table, as one with a LIMIT does in any case.
 ///
 /// It is done when there is an answer. The last fails if there is no bell.
 pub(super) const HAND_OVER: &str = "START TRANSACTION;{first}
@@ -242,10 +242,9 @@ pub(super) const HAND_OVER: &str = "START TRANSACTION;{first}
         at_us = (SELECT l.since_us FROM {t}_lock AS l WHERE l.name = {key})
         WHERE owner = (SELECT l.owner FROM {t}_lock AS l WHERE l.name = {key}) AND token = 0;
     COMMIT;
-    SET @beside = IFNULL((SELECT IF(l.owner IS NULL, EXISTS (
+    SELECT IFNULL((SELECT IF(l.owner IS NULL, EXISTS (
         SELECT 1 FROM {t}_waiter AS w WHERE w.name = {key} AND w.token = 0 AND w.mode <> ''), {together})
-        FROM {t}_lock AS l WHERE l.name = {key}), 0);
-    {state};
+        FROM {t}_lock AS l WHERE l.name = {key}), 0) AS beside;
     SELECT (SELECT c.rings FROM {t}_lock AS l JOIN {t}_waiter AS w ON w.owner = l.owner JOIN {t}_client AS c ON c.id = w.client
         WHERE l.name = {key} AND IS_USED_LOCK(CONCAT('oarlock_', c.id)) IS NOT NULL) INTO @oarlock;
     KILL QUERY @oarlock";
@@ -268,7 +267,7 @@ const KEEP: &str = "UPDATE {t}_lock SET owner = CONCAT('kept#', owner), lease_us
 pub(super) const KEPT: (usize, usize) = (2, 0);
 
 /// After so many statements of [`HAND_OVER`] it is done, and which of them tells of the lock.
-pub(super) const HANDED_OVER: (usize, usize) = (6, 1);
+pub(super) const HANDED_OVER: (usize, usize) = (5, 1);
 
 /// What a reader does before it hands the lock over that nobody else reads any more, where others do beside it.
 const READ: &str = "
@@ -324,18 +323,17 @@ impl Statements {
                 FROM {{t}}_lock AS l WHERE l.name = {key}"
             )
         };
-        let state = |mark: &str, key: &str, and: &str| {
+        let state = |mark: &str, key: &str| {
             format!(
                 "SELECT 0 AS what, l.owner AS owner, l.token AS a, l.expires_us AS b, l.rev AS c, l.since_us AS d, {{now}} AS e,
-                    IF(EXISTS (SELECT 1 FROM {{t}}_gone AS g WHERE g.mark = {mark}), 'gone', '') AS text FROM {{t}}_lock AS l WHERE l.name = {key}{and}
-                UNION ALL SELECT 1, h.owner, h.token, h.expires_us, h.lease_us, h.since_us, 0, h.slots FROM {{t}}_holder AS h WHERE h.name = {key}{and}
+                    IF(EXISTS (SELECT 1 FROM {{t}}_gone AS g WHERE g.mark = {mark}), 'gone', '') AS text FROM {{t}}_lock AS l WHERE l.name = {key}
+                UNION ALL SELECT 1, h.owner, h.token, h.expires_us, h.lease_us, h.since_us, 0, h.slots FROM {{t}}_holder AS h WHERE h.name = {key}
                 UNION ALL SELECT 2, w.owner, w.ticket, w.lease_us, IFNULL(k.rings, 0), IF({{waits}}, 1, 0), 0, CONCAT(w.mode, ' ', w.client)
-                    FROM {{t}}_waiter AS w LEFT JOIN {{t}}_client AS k ON k.id = w.client WHERE w.name = {key} AND w.token = 0{and}"
+                    FROM {{t}}_waiter AS w LEFT JOIN {{t}}_client AS k ON k.id = w.client WHERE w.name = {key} AND w.token = 0"
             )
         };
         let hand_over = |first: &str, whose: &str, together: &str| {
-            let text = HAND_OVER.replace("{first}", first).replace("{whose}", whose).replace("{together}", together);
-            fill(&text.replace("{state}", &state("x''", "{key}", " AND @beside = 1")))
+            fill(&HAND_OVER.replace("{first}", first).replace("{whose}", whose).replace("{together}", together))
         };
         let together = "LEFT(l.owner, 7) = 'shared#' OR LEFT(l.owner, 8) = 'permits#'";
         Self {
@@ -394,7 +392,7 @@ impl Statements {
                     ON DUPLICATE KEY UPDATE client = '{{client}}', lease_us = {{lease}}, token = 0, at_us = 0;
                 COMMIT;
                 {}",
-                state("{mark}", "{key}", "")
+                state("{mark}", "{key}")
             )),
             leave: fill("DELETE FROM {t}_waiter WHERE owner = ?"),
             give_up: fill("INSERT IGNORE INTO {t}_gone VALUES (?, {now})"),
@@ -463,7 +461,7 @@ impl Statements {
                 "SELECT h.name, h.owner, h.token, h.slots, {now} - h.since_us AS held_us, h.expires_us - {now} AS left_us
                 FROM {t}_holder AS h WHERE h.name >= ? AND h.name <= ? AND h.expires_us > {now} ORDER BY h.name, h.token",
             ),
-            state: fill(&state("?", "?", "")),
+            state: fill(&state("?", "?")),
             decide: fill(
                 "START TRANSACTION;
                 UPDATE {t}_lock SET owner = {owner}, token = {token}, since_us = {since}, lease_us = {lease}, expires_us = {expires},
