@@ -18,6 +18,7 @@ mod session;
 mod statements;
 mod status;
 mod sweep;
+mod together;
 mod value;
 mod waiters;
 
@@ -111,6 +112,7 @@ impl DistributedLock for MySqlLock {
         capabilities.keeps = true;
         capabilities.values = true;
         capabilities.modes = Modes::ALL;
+        capabilities.takes_all = true;
         capabilities.limits_rates = true;
         capabilities.min_lease = Duration::from_millis(10);
         capabilities.answers_within = self.server.timeout;
@@ -123,6 +125,10 @@ impl DistributedLock for MySqlLock {
 
     async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
         self.take(claim).await
+    }
+
+    async fn try_lock_all(&self, claims: &[Claim]) -> Result<Option<Vec<Grant>>> {
+        self.take_together(claims).await
     }
 
     async fn lock(&self, claim: &Claim) -> Result<Grant> {

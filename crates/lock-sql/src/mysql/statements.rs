@@ -99,6 +99,8 @@ pub(super) struct Statements {
     /// and answers the token as the inserted id. What it reads is what is committed: see [`SETUP`].
     /// Owner, owner, lease, lease, owner, key, owner, mark.
     pub(super) grant: Statement,
+    /// A part of a script: the same.
+    pub(super) grant_together: Statement,
     /// The same, but looks whether anybody else is in line. Key, owner, the parameters of the other, key, owner.
     pub(super) grant_past_line: Statement,
     /// Makes the row of a lock that has none. Key.
@@ -347,6 +349,12 @@ impl Statements {
                     (SELECT COUNT(*) FROM (SELECT mark, at_us FROM {t}_gone LIMIT 1) AS g)",
             )),
             grant: fill(&format!("{} AND line_us <= {{now}}", GRANT.replace("{line}", ""))),
+            grant_together: fill(&format!(
+                "{} AND line_us <= {{now}}",
+                ["{owner}", "{owner}", "{lease}", "{lease}", "{owner}", "{key}", "{owner}", "{mark}"]
+                    .iter()
+                    .fold(GRANT.replace("{line}", ""), |text, value| text.replacen('?', value, 1))
+            )),
             grant_past_line: fill(&format!(
                 "{} AND NOT EXISTS (SELECT 1 FROM {{t}}_waiter AS w WHERE w.name = ? AND w.owner <> ? AND {{waits}})",
                 GRANT.replace(

@@ -126,7 +126,8 @@ async fn behind_a_pooler() {
     let waiting = in_background(&lock, &next);
     until("one in line", async || in_line(&*lock, "x").await == 1).await;
     assert_eq!(lock.proclaim(&held, &LockValue::new("second").unwrap()).await.unwrap(), Proclaimed::Shown);
-    assert_eq!(lock.keep(&held, Duration::from_millis(300)).await.unwrap(), Kept::Kept);
+    // Long enough to be seen.
+    assert_eq!(lock.keep(&held, Duration::from_secs(3)).await.unwrap(), Kept::Kept);
     let kept = lock.holder(&held.name).await.unwrap().unwrap();
     assert!(kept.kept && kept.value.unwrap().as_str() == "second");
     granted(waiting).await;
