@@ -10,6 +10,7 @@ use std::hash::Hash;
 use stateright::{Checker, HasDiscoveries, Model, UniformChooser};
 
 mod etcd;
+mod line;
 mod modes;
 mod page;
 mod postgres;

@@ -8,6 +8,7 @@
 
 use stateright::{Model, Property};
 
+use crate::line::{EXCLUSION, GOES_ON, GONE, Phase, SERVED, Seen, TOKENS, Who, WithLine, comes, rules};
 use crate::modes::{Mode, Witness};
 use crate::{Explored, Proof, explore_each, walk};
 
@@ -16,14 +17,9 @@ mod functions;
 mod state;
 
 use client::Step;
-use state::{Action, Claim, Owner, Phase, Row, State, Trouble, Who};
+use state::{Action, Claim, Owner, Row, State, Trouble};
 
-const EXCLUSION: &str = "those who believe that they hold the lock may hold it together";
-const TOKENS: &str = "a token is above that of every earlier holder whom it excludes";
-const GONE: &str = "who was told that it has gone holds nothing and waits for nothing";
 const MARKED: &str = "a lock for which somebody waits says so";
-const SERVED: &str = "who can have the lock has it, unless it came free unheard";
-const GOES_ON: &str = "while somebody waits, something goes on";
 
 const KEEPS_PLACE: &str = "P2: who is granted the lock leaves its own place in line";
 const GONE_FIRST: &str = "whether the owner gave up is looked at before the row is had";
@@ -104,10 +100,6 @@ struct Postgres {
 }
 
 impl Postgres {
-    fn mode(&self, who: Who) -> Mode {
-        self.claims[who].0
-    }
-
     /// Can it have the lock beside those who have it?
     fn fits(&self, state: &State, who: Who) -> bool {
         self.mode(who).fits(state.holders.iter().map(|&holder| self.mode(holder)))
@@ -129,6 +121,17 @@ impl Postgres {
             // As long as it is one reader's, the others have not looked.
             Owner::Alone(_) | Owner::Reader(_) => false,
         }
+    }
+}
+
+impl WithLine for Postgres {
+    fn mode(&self, who: Who) -> Mode {
+        self.claims[who].0
+    }
+
+    fn is_trouble(action: &Action) -> bool {
+        use Action::{Break, Cancel, Crash, Mute, Refuse, Stall};
+        matches!(action, Cancel(_) | Break(_) | Refuse(_) | Crash(_) | Stall(_) | Mute(_))
     }
 }
 
@@ -163,10 +166,7 @@ impl Model for Postgres {
             let leaves = claim.phase == Phase::Leaving;
             let lives = asks || waits || leaves || claim.phase == Phase::Holding;
             let has = state.has(who);
-            // Those who want it in the same way come in their order: they are alike.
-            let alike = |other: &Who| self.claims[*other] == self.claims[who];
-            let comes = claim.phase == Phase::Idle
-                && !(0..who).filter(alike).any(|other| state.claims[other].phase == Phase::Idle);
+            let comes = comes(&self.claims, who, |who| state.claims[who].phase == Phase::Idle);
             let together = comes && self.mode(who) == Mode::Alone && trouble.together > 0;
             let can = [
                 (comes, Action::Come(who)),
@@ -205,30 +205,14 @@ impl Model for Postgres {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![
-            Property::always(EXCLUSION, |model: &Self, state: &State| {
-                let believe = (0..state.claims.len()).filter(|&who| state.claims[who].believes());
-                Mode::all_fit(&believe.map(|who| model.mode(who)).collect::<Vec<_>>())
-            }),
-            Property::always(TOKENS, |_, state: &State| !state.witness.fell),
-            Property::always(GONE, |_, state: &State| {
-                let gone =
-                    |who: Who| state.claims[who].phase != Phase::Gone || !state.has(who) && !state.line.contains(&who);
-                (0..state.claims.len()).all(gone)
-            }),
-            Property::always(MARKED, |_, state: &State| state.line.is_empty() || state.row.waited_for),
-            Property::always(SERVED, |model: &Self, state: &State| {
-                state.unheard || state.row.over || !model.can_be_served(state)
-            }),
-            Property::always(GOES_ON, |model: &Self, state: &State| {
-                let waits = |claim: &Claim| matches!(claim.phase, Phase::Asking | Phase::Waiting | Phase::Leaving);
-                if !state.claims.iter().any(waits) {
-                    return true;
-                }
-                let mut actions = Vec::new();
-                model.actions(state, &mut actions);
-                actions.into_iter().any(|action| !action.is_trouble())
-            }),
-        ]
+        rules()
+            .into_iter()
+            .chain([
+                Property::always(MARKED, |_, state: &State| state.line.is_empty() || state.row.waited_for),
+                Property::always(SERVED, |model: &Self, state: &State| {
+                    state.unheard || state.row.over || !model.can_be_served(state)
+                }),
+            ])
+            .collect()
     }
 }

@@ -7,6 +7,7 @@
 
 use stateright::{Model, Property};
 
+use crate::line::{comes, goes_on};
 use crate::modes::{Mode, Witness};
 use crate::{Explored, Proof, explore_each, walk};
 
@@ -101,9 +102,7 @@ impl Model for Queue {
         for (who, task) in state.tasks.iter().enumerate() {
             let store = state.store[who];
             let mode = self.mode(who);
-            let alike = |other: &usize| self.tasks[*other] == self.tasks[who];
-            let comes =
-                task.phase == Phase::Out && !(0..who).filter(alike).any(|other| state.tasks[other].phase == Phase::Out);
+            let comes = comes(&self.tasks, who, |who| state.tasks[who].phase == Phase::Out);
             let pending = matches!(task.phase, Phase::Asking(Asks { request, .. })
                 if state.store[request] == Store::Asked);
             let answered = matches!(task.phase, Phase::Asking(Asks { request, .. })
@@ -179,9 +178,7 @@ impl Model for Queue {
                 state.line.waiting.iter().all(|&who| state.tasks[who].phase == Phase::Waiting)
             }),
             Property::always(AT_REST, |model: &Self, state: &State| {
-                let mut actions = Vec::new();
-                model.actions(state, &mut actions);
-                if actions.iter().any(|action| !action.is_trouble()) {
+                if goes_on(model, state, |action| action.is_trouble()) {
                     return true;
                 }
                 let Line { holding, asks, waiting, alone, reading } = &state.line;

@@ -7,6 +7,7 @@
 
 use stateright::{Model, Property};
 
+use crate::line::{EXCLUSION, GOES_ON, GONE, Phase, SERVED, Seen, TOKENS, Who, WithLine, comes, rules};
 use crate::modes::{Mode, Witness};
 use crate::{Explored, Proof, explore_each, walk};
 
@@ -15,14 +16,9 @@ mod scripts;
 mod state;
 
 use client::Step;
-use state::{Action, Claim, Lock, Phase, State, Trouble, Who};
+use state::{Action, Claim, Lock, State, Trouble};
 
-const EXCLUSION: &str = "those who believe that they hold the lock may hold it together";
-const TOKENS: &str = "a token is above that of every earlier holder whom it excludes";
-const GONE: &str = "who was told that it has gone holds nothing and waits for nothing";
-const SERVED: &str = "who can have the lock has it, unless it came free unheard";
 const IN_TURN: &str = "nobody is granted the lock past a living waiter";
-const GOES_ON: &str = "while somebody waits, something goes on";
 
 const NO_HAND_OVER: &str = "a release frees the lock and leaves the line alone";
 const LEAVES_QUIETLY: &str = "who leaves the line does not look at those behind";
@@ -90,6 +86,17 @@ struct Redis {
     fault: Option<&'static str>,
 }
 
+impl WithLine for Redis {
+    fn mode(&self, who: Who) -> Mode {
+        self.claims[who]
+    }
+
+    fn is_trouble(action: &Action) -> bool {
+        use Action::{Break, Cancel, Close, Crash, Fall, Refuse, Stall};
+        matches!(action, Cancel(_) | Break(_) | Close(_) | Refuse(_) | Crash(_) | Stall(_) | Fall)
+    }
+}
+
 impl Model for Redis {
     type State = State;
     type Action = Action;
@@ -139,10 +146,7 @@ impl Model for Redis {
             let lives = !matches!(claim.phase, Phase::Gone | Phase::Dead | Phase::Idle);
             let has = state.has(who);
             let unread = asks || waits;
-            // Those who want it in the same way come in their order: they are alike.
-            let alike = |other: &Who| self.claims[*other] == self.claims[who];
-            let comes = claim.phase == Phase::Idle
-                && !(0..who).filter(alike).any(|other| state.claims[other].phase == Phase::Idle);
+            let comes = comes(&self.claims, who, |who| state.claims[who].phase == Phase::Idle);
             let late = self.fault == Some(FROM_ARRIVAL) && unread;
             let can = [
                 (comes && self.claims[who] == Mode::Alone && state.trouble.flights > 0, Action::Fly(who)),
@@ -179,30 +183,13 @@ impl Model for Redis {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![
-            Property::always(EXCLUSION, |model: &Self, state: &State| {
-                let believe = state.claims.iter().zip(&model.claims).filter(|(claim, _)| claim.believes());
-                Mode::all_fit(&believe.map(|(_, mode)| *mode).collect::<Vec<_>>())
-            }),
-            Property::always(TOKENS, |_, state: &State| !state.witness.fell),
-            Property::always(GONE, |_, state: &State| {
-                let gone = |(who, claim): (Who, &Claim)| {
-                    claim.phase != Phase::Gone || !state.has(who) && !state.line.contains(&who)
-                };
-                state.claims.iter().enumerate().all(gone)
-            }),
-            Property::always(SERVED, |model: &Self, state: &State| state.unheard || !model.can_be_served(state)),
-            Property::always(IN_TURN, |_, state: &State| !state.passed),
-            Property::always(GOES_ON, |model: &Self, state: &State| {
-                let waits = |claim: &Claim| matches!(claim.phase, Phase::Asking | Phase::Waiting | Phase::Leaving);
-                if !state.claims.iter().any(waits) {
-                    return true;
-                }
-                let mut actions = Vec::new();
-                model.actions(state, &mut actions);
-                actions.into_iter().any(|action| !action.is_trouble())
-            }),
-        ]
+        rules()
+            .into_iter()
+            .chain([
+                Property::always(SERVED, |model: &Self, state: &State| state.unheard || !model.can_be_served(state)),
+                Property::always(IN_TURN, |_, state: &State| !state.passed),
+            ])
+            .collect()
     }
 }
 

@@ -1,7 +1,8 @@
 //! What a client does, and what becomes of it.
 
-use super::state::{Action, Owner, Phase, Reply, State, Verb, Who};
+use super::state::{Action, Owner, Reply, State, Verb};
 use super::{DENIED, Postgres, REFUSED, SETTLED};
+use crate::line::{Phase, Who, WithLine};
 use crate::modes::Token;
 
 /// A state that changes.

@@ -1,8 +1,9 @@
 //! What the functions of the schema do.
 
 use super::client::Step;
-use super::state::{Owner, Phase, Reply, Request, Verb, Who};
+use super::state::{Owner, Reply, Request, Verb};
 use super::{BEHIND_THE_DEAD, CLEARED, GONE_FIRST, KEEPS_PLACE, NO_MARK, OVERLOOKED, UNMARKED};
+use crate::line::{Phase, Seen, Who, WithLine};
 use crate::modes::{Mode, Token};
 
 impl Step<'_> {

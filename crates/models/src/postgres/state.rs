@@ -1,9 +1,7 @@
 //! What the clients know, and what is in the tables.
 
+use crate::line::{Phase, Seen, Who};
 use crate::modes::{Token, Witness, rank};
-
-/// Which of the claims.
-pub(super) type Who = usize;
 
 /// What may happen yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -95,17 +93,6 @@ impl Default for Claim {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Phase {
-    Idle,
-    Asking,
-    Waiting,
-    Holding,
-    Leaving,
-    Gone,
-    Dead,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Request {
     pub(super) verb: Verb,
     /// It took the lock as it had the row.
@@ -165,18 +152,7 @@ pub(super) enum Action {
     Mute(Who),
 }
 
-impl Action {
-    pub(super) fn is_trouble(self) -> bool {
-        use Action::{Break, Cancel, Crash, Mute, Refuse, Stall};
-        matches!(self, Cancel(_) | Break(_) | Refuse(_) | Crash(_) | Stall(_) | Mute(_))
-    }
-}
-
 impl Claim {
-    pub(super) fn believes(&self) -> bool {
-        self.phase == Phase::Holding && !self.lapsed
-    }
-
     pub(super) fn send(&mut self, verb: Verb) {
         self.requests.push(Request { verb, took: false, saw_gone: None });
     }
@@ -193,13 +169,30 @@ impl Claim {
     }
 }
 
-impl State {
-    /// Has it the lock, by the store?
-    pub(super) fn has(&self, who: Who) -> bool {
+impl Seen for State {
+    fn phases(&self) -> impl Iterator<Item = Phase> {
+        self.claims.iter().map(|claim| claim.phase)
+    }
+
+    fn believes(&self, who: Who) -> bool {
+        self.claims[who].phase == Phase::Holding && !self.claims[who].lapsed
+    }
+
+    fn has(&self, who: Who) -> bool {
         let own = matches!(self.row.owner, Owner::Alone(owner) | Owner::Reader(owner) if owner == who);
         own && !self.row.over || self.holders.contains(&who)
     }
 
+    fn line(&self) -> &[Who] {
+        &self.line
+    }
+
+    fn witness(&self) -> &Witness {
+        &self.witness
+    }
+}
+
+impl State {
     /// What can make no difference any more is left out.
     pub(super) fn tidy(&mut self) {
         for who in 0..self.claims.len() {

@@ -1,7 +1,8 @@
 //! What a client does, and what becomes of it.
 
-use super::state::{Action, Claim, News, Phase, Reply, Request, State, Who};
+use super::state::{Action, Claim, News, Reply, Request, State};
 use super::{LOST_COUNTS, NOT_KILLED, OLD_NEWS, REFUSED, Redis};
+use crate::line::{Phase, Who};
 use crate::modes::{Mode, Token};
 
 /// A state that changes.

@@ -1,8 +1,9 @@
 //! What the server does: the scripts, and the commands of a flight.
 
 use super::client::Step;
-use super::state::{Lock, News, Reply, Request, Who};
+use super::state::{Lock, News, Reply, Request};
 use super::{LEAVES_QUIETLY, NO_FLOOR, NO_HAND_OVER, PAST_THE_LINE, VOID_COUNTS};
+use crate::line::{Seen, Who};
 use crate::modes::{Mode, Token};
 
 impl Step<'_> {

@@ -1,5 +1,6 @@
 //! What the clients and the server know.
 
+use crate::line::{Phase, Seen, Who};
 use crate::modes::{Token, Witness, rank};
 
 /// What may happen yet.
@@ -18,9 +19,6 @@ pub(super) struct Trouble {
     /// Counters of tokens that fall back.
     pub(super) falls: u8,
 }
-
-/// Which of the claims.
-pub(super) type Who = usize;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct State {
@@ -75,17 +73,6 @@ pub(super) struct Claim {
     pub(super) token: Token,
     pub(super) written: bool,
     pub(super) lapsed: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Phase {
-    Idle,
-    Asking,
-    Waiting,
-    Holding,
-    Leaving,
-    Gone,
-    Dead,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -149,18 +136,7 @@ pub(super) enum Action {
     Fall,
 }
 
-impl Action {
-    pub(super) fn is_trouble(self) -> bool {
-        use Action::{Break, Cancel, Close, Crash, Fall, Refuse, Stall};
-        matches!(self, Cancel(_) | Break(_) | Close(_) | Refuse(_) | Crash(_) | Stall(_) | Fall)
-    }
-}
-
 impl Claim {
-    pub(super) fn believes(&self) -> bool {
-        self.phase == Phase::Holding && !self.lapsed
-    }
-
     /// As the server sees it.
     pub(super) fn lives(&self) -> bool {
         self.shown && self.listens
@@ -192,12 +168,29 @@ impl Claim {
     }
 }
 
-impl State {
-    /// Has it the lock, by the store?
-    pub(super) fn has(&self, who: Who) -> bool {
+impl Seen for State {
+    fn phases(&self) -> impl Iterator<Item = Phase> {
+        self.claims.iter().map(|claim| claim.phase)
+    }
+
+    fn believes(&self, who: Who) -> bool {
+        self.claims[who].phase == Phase::Holding && !self.claims[who].lapsed
+    }
+
+    fn has(&self, who: Who) -> bool {
         self.lock == Lock::Of(who) || self.holders.contains(&who)
     }
 
+    fn line(&self) -> &[Who] {
+        &self.line
+    }
+
+    fn witness(&self) -> &Witness {
+        &self.witness
+    }
+}
+
+impl State {
     /// What can make no difference any more is left out.
     pub(super) fn tidy(&mut self) {
         for who in 0..self.claims.len() {
