@@ -73,7 +73,7 @@ pub fn kazoo_locks() -> Command {
         library
     });
     let mut python = python("kazoo_locks");
-    python.env("PYTHONPATH", library).env("PYTHONDONTWRITEBYTECODE", "1");
+    python.env("PYTHONPATH", library);
     python
 }
 
@@ -97,6 +97,8 @@ const PYTHON: &str = "/usr/bin/python3";
 fn python(program: &str) -> Command {
     let mut python = Command::new(PYTHON);
     python.arg(format!("{}/src/peers/{program}.py", env!("CARGO_MANIFEST_DIR")));
+    // Nothing is left in the libraries, nor beside the programs.
+    python.env("PYTHONDONTWRITEBYTECODE", "1");
     python
 }
 

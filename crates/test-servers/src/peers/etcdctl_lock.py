@@ -2,15 +2,14 @@
 # how many seconds its session lasts.
 
 import json
-import os
-import queue
 import subprocess
 import sys
-import threading
+
+from orders import obey_all
 
 members, seconds = sys.argv[1], sys.argv[2]
 etcdctl = ["etcdctl", "--endpoints", members, "--command-timeout", "2s"]
-held, orders = None, queue.Queue()
+held = None
 
 
 def ask(*words):
@@ -56,18 +55,4 @@ def obey(words):
     return "locked" if key else "failed"
 
 
-def work():
-    while True:
-        words = orders.get()
-        try:
-            answer = obey(words)
-        except Exception as error:
-            answer = "failed %r" % error
-        print(answer, flush=True)
-
-
-threading.Thread(target=work, daemon=True).start()
-for line in sys.stdin:
-    orders.put(line.split())
-end()
-os._exit(0)
+obey_all(obey, end)

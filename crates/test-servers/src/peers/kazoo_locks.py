@@ -2,13 +2,12 @@
 # are where the servers are, the patterns of other nodes by which writers wait and by which readers do, and for how many
 # milliseconds its session lasts.
 
-import os
-import queue
 import sys
-import threading
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import SessionExpiredError
+
+from orders import obey_all
 
 servers, for_writers, for_readers = sys.argv[1], sys.argv[2].split(), sys.argv[3].split()
 session = int(sys.argv[4]) / 1000 if len(sys.argv) > 4 else 15
@@ -56,27 +55,16 @@ def obey(words):
     return "locked" if held.acquire() else "failed"
 
 
-client, held, orders = connect(), None, queue.Queue()
+client, held = connect(), None
 
 
-def work():
+def start_anew(words):
     global client
-    while True:
-        words = orders.get()
-        try:
-            answer = obey(words)
-        except Exception as error:
-            answer = "failed %r" % error
-        if answer.startswith("failed") and words[0] != "check":
-            # With the session its nodes go.
-            end(client)
-            client = connect()
-        print(answer, flush=True)
+    if words[0] != "check":
+        # With the session its nodes go.
+        end(client)
+        client = connect()
 
 
-threading.Thread(target=work, daemon=True).start()
-for line in sys.stdin:
-    orders.put(line.split())
 # Whoever waits for a lock then gives up: with the session its nodes go.
-end(client)
-os._exit(0)
+obey_all(obey, lambda: end(client), start_anew)
