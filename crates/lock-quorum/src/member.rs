@@ -77,9 +77,12 @@ impl Member {
 
     /// Starts this, if it is time to connect. It reports by [`tell`](Self::tell).
     pub(crate) fn begin<F: Future<Output = ()> + Send + 'static>(&self, connecting: impl FnOnce() -> F) {
+        if self.client.get().is_some() {
+            return;
+        }
         let mut tried = self.tried();
         let waits = tried.last.is_some_and(|last| last.elapsed() < AGAIN);
-        if self.client.get().is_some() || tried.task.runs() || tried.for_good || waits {
+        if tried.task.runs() || tried.for_good || waits {
             return;
         }
         tried.last = Some(Instant::now());

@@ -62,9 +62,6 @@ impl QuorumLock {
     /// Connects in the background to stores that could not be reached.
     pub(crate) fn reach_all(&self) {
         for (place, member) in self.0.members.iter().enumerate() {
-            if member.known().is_some() {
-                continue;
-            }
             member.begin(|| {
                 let inner = Arc::clone(&self.0);
                 async move {

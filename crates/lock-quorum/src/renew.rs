@@ -36,12 +36,10 @@ impl QuorumLock {
         let inner = &*self.0;
         let Some(token) = inner.holds().get(&claim.owner).map(|hold| hold.token) else { return };
         let lost = answers.iter().enumerate().filter(|(_, answer)| matches!(answer, Some(Ok(Renewal::NotHeld))));
-        let requests: Vec<_> = lost
-            .map(|(place, _)| {
-                let request: Request<'_, ()> = Box::pin(self.take_again_at(place, claim, token));
-                (place, request)
-            })
-            .collect();
+        let requests = lost.map(|(place, _)| {
+            let request: Request<'_, ()> = Box::pin(self.take_again_at(place, claim, token));
+            (place, request)
+        });
         gather(&inner.members, requests, GRACE, |_| false).await;
     }
 
