@@ -49,6 +49,8 @@ mod shedlock;
 mod sqlite;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod sweep;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod together;
 
 #[cfg(feature = "mysql")]
 pub use mysql::{MySqlFactory, MySqlLock, MySqlSessionLock};

@@ -3,9 +3,10 @@
 use lock_core::{Claim, Error, Grant, InLine, Mode, News, Renewal, Result, StoreToken};
 use sqlx::mysql::MySqlRow;
 
+use super::hand_over::HANDED_OVER;
 use super::line::Place;
 use super::release::mark;
-use super::statements::{ENTERED, HANDED_OVER};
+use super::statements::ENTERED;
 use super::waiters::{TURNS, keep_watching};
 use super::{MySqlLock, arguments, changed, hex, inserted};
 use crate::keys::{duration, micros};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_core::{Claim, Kept, Result};
 
-use super::statements::KEPT;
+use super::hand_over::KEPT;
 use super::{MySqlLock, changed, hex};
 use crate::keys::micros;
 use crate::server::Again;

@@ -8,6 +8,7 @@ mod decide;
 mod doctor;
 mod error;
 mod factory;
+mod hand_over;
 mod keep;
 mod line;
 mod modes;

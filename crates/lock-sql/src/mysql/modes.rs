@@ -21,9 +21,9 @@ use sqlx::mysql::MySqlRow;
 
 use super::acquire::{Seen, Turn};
 use super::decide::{Asks, Held, State, Waits};
+use super::hand_over::READ_AND_HANDED_OVER;
 use super::line::Place;
 use super::release::mark;
-use super::statements::READ_AND_HANDED_OVER;
 use super::{MySqlLock, arguments, changed, hex, inserted};
 use crate::keys::{duration, holder, micros};
 use crate::modes::{mode, only_reader, text};

@@ -2,8 +2,8 @@
 
 use lock_core::{Claim, LockName, Mode, OwnerId, Result, Unlocked};
 
+use super::hand_over::HANDED_OVER;
 use super::line::Place;
-use super::statements::HANDED_OVER;
 use super::{MySqlLock, arguments, changed, hex, inserted};
 use crate::server::{Again, Answer};
 

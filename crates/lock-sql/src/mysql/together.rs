@@ -1,12 +1,12 @@
 //! Several locks at once, while all of them are free.
 
-use futures_util::future::join_all;
-use lock_core::{Claim, Error, Grant, Result, StoreToken};
+use lock_core::{Claim, Grant, Result, StoreToken};
 
 use super::release::mark;
 use super::{MySqlLock, changed, hex, inserted, script};
 use crate::keys::{duration, micros};
-use crate::server::Again;
+use crate::server::{Again, answered_together};
+use crate::together::given_back;
 
 /// Where the first of the grants stands in what the script is answered.
 const FIRST: usize = 1;
@@ -27,14 +27,7 @@ impl MySqlLock {
         let text = format!("START TRANSACTION; {}; COMMIT", grants.collect::<Vec<_>>().join("; "));
         let done = FIRST + claims.len() + 1;
         let answer = self.server.run_script(&statements.grant_together, text, done, Again::Yes).await;
-        let is_over = match &answer {
-            Ok(answer) => !answer.twice,
-            Err(error) => error.is_refused(),
-        };
-        if is_over {
-            on_their_way.into_iter().for_each(|on_its_way| on_its_way.settle());
-        }
-        let answer = answer?;
+        let answer = answered_together(on_their_way, answer)?;
         let has_it = |at: usize| changed(&answer, FIRST + at) > 0;
         if (0..claims.len()).all(has_it) {
             let grants = claims.iter().enumerate().map(|(at, claim)| {
@@ -45,8 +38,6 @@ impl MySqlLock {
         }
         // Of a request that was sent twice, what the first was denied may have been granted to it.
         let taken = claims.iter().enumerate().filter(|(at, _)| answer.twice || has_it(*at));
-        let given_back = join_all(taken.map(|(_, claim)| self.give_back(claim))).await;
-        let given_back: Result<Vec<_>> = given_back.into_iter().collect();
-        given_back.map(|_| None).map_err(Error::after_something_was_done)
+        given_back(taken.map(|(_, claim)| self.give_back(claim))).await
     }
 }

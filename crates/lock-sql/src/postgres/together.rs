@@ -1,11 +1,11 @@
 //! Several locks at once, while all of them are free.
 
-use futures_util::future::join_all;
-use lock_core::{Claim, Error, Grant, Result, StoreToken};
+use lock_core::{Claim, Grant, Result, StoreToken};
 
 use super::PostgresLock;
 use super::acquire::{Take, take_all};
 use crate::keys::{duration, micros};
+use crate::together::given_back;
 
 impl PostgresLock {
     /// Takes all of them. If one is not free, or was never taken so far and has no row, the others are given back.
@@ -31,8 +31,6 @@ impl PostgresLock {
             return grants.collect::<Result<_>>().map(Some);
         }
         let taken = claims.iter().zip(&told).filter(|(_, told)| told.token.is_some() || told.twice);
-        let given_back = join_all(taken.map(|(claim, _)| self.give_back(claim))).await;
-        let given_back: Result<Vec<_>> = given_back.into_iter().collect();
-        given_back.map(|_| None).map_err(Error::after_something_was_done)
+        given_back(taken.map(|(claim, _)| self.give_back(claim))).await
     }
 }

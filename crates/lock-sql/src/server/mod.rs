@@ -27,6 +27,8 @@ pub(crate) use options::{Mode, Reached, Table, TlsMode};
 use pool::Pool;
 pub(crate) use read::{Read, caught};
 pub(crate) use unsettled::Unsettled;
+#[cfg(feature = "mysql")]
+pub(crate) use unsettled::answered_together;
 
 use crate::keys::{SENT, SWEPT};
 

@@ -66,17 +66,25 @@ impl Unsettled {
     }
 }
 
+/// Settles all of these, if what they were answered together says that nothing of them is on its way any more.
+pub(crate) fn answered_together<'u, DB: Database>(
+    on_their_way: impl IntoIterator<Item = OnItsWay<'u>>,
+    answer: Result<Answer<DB>>,
+) -> Result<Answer<DB>> {
+    let is_over = match &answer {
+        Ok(answer) => !answer.twice,
+        Err(error) => error.is_refused(),
+    };
+    if is_over {
+        on_their_way.into_iter().for_each(OnItsWay::settle);
+    }
+    answer
+}
+
 impl OnItsWay<'_> {
     /// Settles it, if what it was answered says that nothing of it is on its way any more.
     pub(crate) fn answered<DB: Database>(self, answer: Result<Answer<DB>>) -> Result<Answer<DB>> {
-        let is_over = match &answer {
-            Ok(answer) => !answer.twice,
-            Err(error) => error.is_refused(),
-        };
-        if is_over {
-            self.settle();
-        }
-        answer
+        answered_together([self], answer)
     }
 
     /// It was answered, and nothing of it is on its way any more.
