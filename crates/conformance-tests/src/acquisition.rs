@@ -116,8 +116,7 @@ impl<'a> Acquisition<'a> {
             return self.asked;
         }
         match (self.release, self.released) {
-            // It says that it had ended before: then it had no right to, before its time was up.
-            (Some(_), Some((_, Some(false)))) | (None, _) => self.until,
+            (None, _) => self.until,
             (Some(release), Some((_, Some(true)))) => {
                 let kept = self.kept.map_or(0, |kept| self.asked.saturating_add(kept));
                 release.min(self.until).max(kept)

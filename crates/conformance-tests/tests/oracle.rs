@@ -152,6 +152,19 @@ fn s0_forgives_a_hold_that_was_over_when_it_was_first_looked_at() {
     woken(3005).breaks(&["S0"]);
 }
 
+/// Of several stores, one may have freed it when it was asked to, and another have answered when its time was up.
+#[test]
+fn s0_counts_to_the_question_for_its_release_however_that_was_answered() {
+    let next = |at| {
+        History::default()
+            .grant("a", 1, 10, [0, 10, 1000])
+            .release("a", 1, [91, 1200], false)
+            .grant("b", 1, 11, [20, at, at + 900])
+    };
+    next(91).breaks(&[]);
+    next(90).breaks(&["B1", "S0"]);
+}
+
 #[test]
 fn b1_two_believe() {
     turns().grant("c", 1, 13, [320, 400, 1300]).breaks(&["B1", "S0"]);

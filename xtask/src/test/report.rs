@@ -17,6 +17,9 @@ const SLOWEST: usize = 10;
 /// So much of what a program said is shown if it failed.
 const SHOWN: usize = 20_000;
 
+/// So many lines are repeated of a program that failed and names no test.
+const LAST: usize = 10;
+
 /// What was known of it at the last run.
 pub(crate) fn times() -> HashMap<String, Duration> {
     let text = fs::read_to_string(target().join(TIMES)).unwrap_or_default();
@@ -34,7 +37,7 @@ pub(crate) struct Report {
     programs: usize,
     ended: Vec<(Duration, String)>,
     failed: Vec<String>,
-    /// Of each test that failed, how.
+    /// Of each program that failed, how.
     how: String,
     counts: Counts,
     /// A terminal shows one line that changes.
@@ -75,7 +78,7 @@ impl Report {
                 ended.said.display()
             );
             self.failed.push(ended.name.clone());
-            self.how += &how(&said);
+            self.how += &how(&ended.name, wrong, &said);
         }
         self.counts.passed += counts.passed;
         self.counts.failed += counts.failed;
@@ -160,8 +163,19 @@ fn counted(said: &str) -> Counts {
     counts
 }
 
-/// The tests that failed, and the panics of each without their backtraces: what of a long report one wants to read first.
-fn how(said: &str) -> String {
+/// The tests of a program that failed, and the panics of each without their backtraces: what of a long report one wants to
+/// read first. Of a program that failed otherwise, how it did and what it said last.
+fn how(name: &str, wrong: &str, said: &str) -> String {
+    let tests = failures(said);
+    if !tests.is_empty() {
+        return format!("\n{name}: {wrong}\n{tests}");
+    }
+    let last: Vec<_> = said.lines().rev().filter(|line| !line.trim().is_empty()).take(LAST).collect();
+    let last: String = last.iter().rev().map(|line| format!("    {line}\n")).collect();
+    format!("\n{name}: {wrong}\n{last}")
+}
+
+fn failures(said: &str) -> String {
     let (mut how, mut of_a_failure, mut of_a_panic) = (String::new(), false, false);
     for line in said.lines() {
         let name = line.strip_prefix("---- ").and_then(|line| line.strip_suffix(" ----"));
@@ -215,12 +229,26 @@ mod tests {
                     thread 'some::one' (7) panicked at src/one.rs:3:5:\nit is two\n  left: 1\nstack backtrace:\n   0: begin\n\
                     note: more\n\n---- other stdout ----\nError: \"none\"\n\nfailures:\n    other\n    some::one\n";
         let told = "\nsome::one\n    thread 'some::one' (7) panicked at src/one.rs:3:5:\n    it is two\n      left: 1\n\nother\n";
-        assert_eq!(how(said), told);
+        assert_eq!(failures(said), told);
         assert_eq!(
-            how("failures:\n\n---- of the suite ----\nnot in time: this\n\nmore\n"),
+            failures("failures:\n\n---- of the suite ----\nnot in time: this\n\nmore\n"),
             "\nof the suite\n    not in time: this\n"
         );
-        assert_eq!(how("test result: ok. 2 passed"), "");
+        assert_eq!(failures("test result: ok. 2 passed"), "");
+        assert!(
+            how("lock-x some", "exit status: 101", said).starts_with("\nlock-x some: exit status: 101\n\nsome::one\n")
+        );
+    }
+
+    #[test]
+    fn of_a_program_that_names_no_test_the_end_is_told() {
+        let said = format!("{}\n\nthe last\n", "one more\n".repeat(LAST));
+        let told = how("lock-x some", "signal: 6", &said);
+        assert_eq!(told.lines().count(), 2 + LAST);
+        assert!(
+            told.starts_with("\nlock-x some: signal: 6\n    one more\n") && told.ends_with("    the last\n"),
+            "{told}"
+        );
     }
 
     #[test]
