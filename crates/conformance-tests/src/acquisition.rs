@@ -117,6 +117,8 @@ impl<'a> Acquisition<'a> {
         }
         match (self.release, self.released) {
             (None, _) => self.until,
+            // To keep it is no question for its end.
+            (Some(_), Some((_, Some(false)))) if self.kept.is_some() => self.until,
             (Some(release), Some((_, Some(true)))) => {
                 let kept = self.kept.map_or(0, |kept| self.asked.saturating_add(kept));
                 release.min(self.until).max(kept)
