@@ -30,7 +30,7 @@ pub(crate) const SIGNAL: u8 = 128;
 /// The same for the reader of `--help` and of the manual page.
 pub(crate) const HELP: &str = "Exit codes:
   0    done, or skipped (`run --once`, see --skipped). `run` and `elect` end with the command's own code, or with 128+N if signal N ended it
-  1    `run`: not free in time, see -E. `inspect` and `leader` with --exit-code: free. `evict`: not held, or the answer was no. `latch`: not all arrived in time. `doctor`: findings. `compare`: too many holders at once
+  1    `run`: not free in time, see -E. `inspect` and `leader` with --exit-code: free. `evict`: not held, or the answer was no. `resize`: not in use. `latch`: not all arrived in time. `doctor`: findings. `compare`: too many holders at once
   64   wrong usage
   69   the store cannot be reached, refused, or did not answer
   71   the operating system refused something
