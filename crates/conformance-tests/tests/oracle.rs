@@ -156,10 +156,12 @@ fn s0_forgives_a_hold_that_was_over_when_it_was_first_looked_at() {
 #[test]
 fn s0_counts_to_the_question_for_its_release_however_that_was_answered() {
     let next = |at| {
-        History::default()
-            .grant("a", 1, 10, [0, 10, 1000])
-            .release("a", 1, [91, 1200], false)
-            .grant("b", 1, 11, [20, at, at + 900])
+        History::default().grant("a", 1, 10, [0, 10, 1000]).release("a", 1, [91, 1200], false).grant(
+            "b",
+            1,
+            11,
+            [20, at, at + 900],
+        )
     };
     next(91).breaks(&[]);
     next(90).breaks(&["B1", "S0"]);
