@@ -1,5 +1,6 @@
 //! What stores are put to the proof with, as the developer's commands `cargo xtask torture BACKEND`, `slots`,
-//! `fail-overs`, `permits`, `several`, `observers`, `compare`, `bench`, `guarantees`, `models`, `fuzz` and `api`.
+//! `fail-overs`, `permits`, `several`, `observers`, `compare`, `bench`, `scale`, `guarantees`, `models`, `fuzz` and
+//! `api`.
 #![forbid(unsafe_code)]
 
 mod api;
@@ -16,6 +17,7 @@ mod permits;
 mod places;
 mod quorum;
 mod record;
+mod scale;
 mod torture;
 
 use std::process::{Command, ExitCode};
@@ -50,6 +52,8 @@ enum Trial {
     Api(api::Options),
     /// Measures everything that has a bar, and writes the page of it.
     Bench(bench::Options),
+    /// Measures what grows with the number of clients, waiters, names and kept locks.
+    Scale(scale::Options),
 }
 
 fn main() -> ExitCode {
@@ -70,6 +74,7 @@ fn main() -> ExitCode {
         Trial::Fuzz(options) => fuzz::run(&options),
         Trial::Api(options) => api::run(&options),
         Trial::Bench(options) => bench::run(&options),
+        Trial::Scale(options) => scale::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
