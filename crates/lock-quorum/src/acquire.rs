@@ -1,6 +1,8 @@
 //! How a lock is taken: a grant by a majority, and the floor under later tokens. The argument is at the head of the
 //! crate.
 
+use std::time::Duration;
+
 use lock_core::{Claim, Error, ErrorKind, Grant, Instant, Mode, Result, StoreToken};
 
 use crate::gather::{Answers, Request, gather};
@@ -20,6 +22,12 @@ pub(crate) enum Rest {
 #[derive(Debug)]
 pub(crate) enum Denied {
     Busy,
+    /// Too many of the stores that granted it are new, or have lost what they kept: they count after this time. Was all
+    /// that they granted given back?
+    Young {
+        left: Duration,
+        undone: bool,
+    },
     Error(Error),
 }
 
@@ -28,6 +36,7 @@ impl QuorumLock {
         match self.attempt(claim, Rest::Nothing, self.0.clock.now()).await {
             Ok(grant) => Ok(Some(grant)),
             Err(Denied::Busy) => Ok(None),
+            Err(Denied::Young { left, undone }) => Err(rejoin::young(left, undone)),
             Err(Denied::Error(error)) => Err(error),
         }
     }
@@ -46,6 +55,7 @@ impl QuorumLock {
             let wrong = "the lease is longer than what rejoin_after allows";
             return Err(Denied::Error(Error::new(ErrorKind::Invalid, wrong)));
         }
+        self.check_apart().await.map_err(Denied::Error)?;
         let began = inner.clock.now();
         let decided = |answers: &[Option<Result<Option<Grant>>>]| tally::attempt(answers, false) != Attempt::Open;
         let answers = inner.ask(|member| Box::pin(member.try_lock(claim)), decided).await;
@@ -62,7 +72,11 @@ impl QuorumLock {
                         self.undo(claim, &answers, rest).await;
                         Err(Denied::Busy)
                     }
-                    Err(error) => Err(Denied::Error(error)),
+                    Err(Denied::Young { left, .. }) => {
+                        let undone = self.undo(claim, &answers, rest).await;
+                        Err(Denied::Young { left, undone })
+                    }
+                    Err(denied) => Err(denied),
                 }
             }
             Attempt::Busy => {
@@ -75,17 +89,33 @@ impl QuorumLock {
 
     /// The floor under later tokens, and how long the grant is valid. That may be over, as with every store: whoever
     /// is granted looks at the clock.
-    async fn confirm(&self, claim: &Claim, grants: &[(usize, Grant)], first: Instant) -> Result<(StoreToken, Instant)> {
+    async fn confirm(
+        &self,
+        claim: &Claim,
+        grants: &[(usize, Grant)],
+        first: Instant,
+    ) -> Result<(StoreToken, Instant), Denied> {
         let inner = &*self.0;
         let token = tally::highest(grants).expect("a majority granted it");
         let (floored, fit) = tokio::join!(inner.floor(claim, token, grants), inner.fit(grants, first));
-        let counted = grants.iter().filter(|(place, _)| floored[*place] && fit[*place]);
-        let ends: Vec<_> = counted.map(|(_, grant)| grant.valid_until).collect();
-        let Some(valid_until) = tally::until(inner.members.len(), ends) else {
-            let wrong = "too few of the stores that granted the lock took the floor under later tokens, or may count";
-            return Err(Error::new(ErrorKind::Unknown, wrong));
+        let counted = |within: Duration| {
+            let counted =
+                grants.iter().filter(|(place, _)| floored[*place] && fit[*place].is_some_and(|left| left <= within));
+            tally::until(inner.members.len(), counted.map(|(_, grant)| grant.valid_until))
         };
-        Ok((token, valid_until))
+        if let Some(valid_until) = counted(Duration::ZERO) {
+            return Ok((token, valid_until));
+        }
+        let mut left: Vec<_> = fit.iter().flatten().copied().collect();
+        left.sort_unstable();
+        match left.into_iter().find(|left| counted(*left).is_some()) {
+            Some(left) => Err(Denied::Young { left, undone: false }),
+            None => {
+                let wrong = "too few of the stores that granted the lock took the floor under later tokens, or said since \
+                             when they have kept what they know";
+                Err(Denied::Error(Error::new(ErrorKind::Unknown, wrong)))
+            }
+        }
     }
 
     /// The attempt failed, for no majority answered.

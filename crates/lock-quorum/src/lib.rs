@@ -78,8 +78,8 @@
 //!   raised tokens by hand.
 //! - **A hold that only just a majority granted** ends early if one of these stores is emptied. Its holder is told, and
 //!   the next is granted no sooner than the others allow. Renewals take the lock again where it is free, so this is rare.
-//! - **A store that is behind another URL of another store** breaks (E2). When stores are connected to, a lock of the
-//!   quorum's own is taken in each and looked for in the others. Two databases of one server are not told apart from
+//! - **A store that is behind another URL of another store** breaks (E2). When stores are connected to, and at the first
+//!   lock if one is yet to be made, a lock of the quorum's own is taken in each and looked for in the others. Two databases of one server are not told apart from
 //!   two servers.
 //! - **First come, first served**, values, kept holds, readers and permits: see [`Capabilities`].
 //!
@@ -110,6 +110,8 @@ use lock_core::{
     LockStatus, Notice, OwnerId, Page, Renewal, Result, StoreToken, Unlocked,
 };
 
+use tokio::sync::OnceCell;
+
 use gather::{Answers, Request, gather};
 use member::Member;
 pub use options::{QuorumFactory, QuorumOptions};
@@ -123,6 +125,8 @@ struct Inner {
     clock: Arc<dyn Clock>,
     capabilities: Capabilities,
     options: QuorumOptions,
+    /// Set when it is known that no two of the stores are the same.
+    apart: OnceCell<()>,
     holds: Mutex<HashMap<OwnerId, Hold>>,
 }
 

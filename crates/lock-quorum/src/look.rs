@@ -1,11 +1,13 @@
 //! What is to be seen of a lock in several stores.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use lock_core::{ErrorKind, Finding, Holder, ListQuery, LockName, LockStatus, Page, Result, Waiter};
 
 use crate::gather::{Answers, Request};
 use crate::member::Member;
+use crate::open::is_made;
 use crate::{Inner, rejoin, tally};
 
 impl Inner {
@@ -94,20 +96,44 @@ impl Inner {
             return Err(tally::refused("doctor", &answers));
         }
         let mut findings = Vec::new();
-        for (number, answer) in (1..).zip(answers) {
+        for ((number, member), answer) in (1..).zip(&self.members).zip(answers) {
+            let amiss =
+                |what: String| Finding::new(what, "one more store that fails may end the quorum", "see to this store");
+            let is_unmade = match member.known() {
+                Some(client) if matches!(&answer, Some(Err(_))) => !is_made(client).await,
+                _ => false,
+            };
             match answer {
                 Some(Ok(found)) => findings.extend(found.into_iter().map(|found| {
                     Finding::new(format!("store {number}: {}", found.setting), found.voids, found.advice)
                 })),
-                Some(Err(error)) if error.kind() == ErrorKind::Refused => {}
-                _ => findings.push(Finding::new(
-                    format!("store {number} does not answer"),
-                    "one more store that fails may end the quorum",
-                    "see to this store",
-                )),
+                // A file in which no lock was taken yet.
+                Some(Err(error)) if error.kind() == ErrorKind::Refused && is_unmade => {}
+                Some(Err(error)) => findings.push(amiss(error.to_string())),
+                None => findings.push(amiss(format!("store {number} does not answer"))),
             }
         }
+        findings.extend(self.young().await);
         Ok(findings)
+    }
+
+    /// Those that do not count yet.
+    async fn young(&self) -> Vec<Finding> {
+        let Some(longest) = self.options.rejoin_after else { return Vec::new() };
+        let marks = self.ask(
+            |member| Box::pin(async move { rejoin::marked(member.client()?).await }),
+            |answers| answers.iter().all(Option::is_some),
+        );
+        let ages = marks.await.into_iter().map(|mark| mark.and_then(Result::ok).map(Option::unwrap_or_default));
+        let young = (1..).zip(ages).filter_map(|(number, age): (usize, _)| Some((number, longest.checked_sub(age?)?)));
+        let finding = |(number, left): (usize, Duration)| {
+            Finding::new(
+                format!("store {number} is new, or has lost what it kept"),
+                format!("it does not count for {} s", rejoin::seconds(left)),
+                "wait; if it is not new, let it save every write",
+            )
+        };
+        young.map(finding).collect()
     }
 }
 

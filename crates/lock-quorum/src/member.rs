@@ -101,7 +101,12 @@ impl Member {
         match connected {
             Ok(client) => drop(self.client.get_or_init(|| client)),
             Err(error) => {
-                tracing::debug!(store = self.number, %error, "not connected");
+                // Once, and not with each of the tries that follow.
+                if tried.error.as_ref().map(Error::kind) == Some(error.kind()) {
+                    tracing::debug!(%error, "a store of the quorum is still not connected");
+                } else {
+                    tracing::warn!(%error, for_good, "a store of the quorum is not connected");
+                }
                 tried.error = Some(error);
             }
         }

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use lock_core::{Capabilities, Clock, Error, ErrorKind, Result, Scope, SystemClock};
-
+use tokio::sync::OnceCell;
 use tokio::time::{sleep, timeout};
 
 use crate::gather::{Request, gather};
@@ -46,9 +47,16 @@ impl QuorumLock {
             }
         }
         let clients: Vec<_> = members.iter().filter_map(Member::known).cloned().collect();
-        check_apart(&members, &options).await?;
+        // What only looks on makes no store.
+        let made = join_all(clients.iter().map(|client| timeout(options.timeout, is_made(client)))).await;
+        let made: Vec<_> = made.into_iter().map(|made| made.unwrap_or(true)).collect();
+        let apart = OnceCell::new();
+        if made.iter().all(|made| *made) {
+            check_apart(&members, &options).await?;
+            apart.set(()).expect("it is new");
+        }
         if options.rejoin_after.is_some() {
-            for client in &clients {
+            for (client, _) in clients.iter().zip(made).filter(|(_, made)| *made) {
                 // One that fails gets its mark by the first grant.
                 let marked = timeout(options.timeout, rejoin::marked_for(client)).await;
                 tracing::debug!(?marked, "a store's mark");
@@ -56,7 +64,22 @@ impl QuorumLock {
         }
         let clock = clients.first().map_or_else(|| Arc::new(SystemClock) as Arc<dyn Clock>, |client| client.clock());
         let capabilities = common(clients.iter().map(|client| client.capabilities()), &options);
-        Ok(Self(Arc::new(Inner { members, clock, capabilities, options, holds: Mutex::new(HashMap::new()) })))
+        let holds = Mutex::new(HashMap::new());
+        Ok(Self(Arc::new(Inner { members, clock, capabilities, options, apart, holds })))
+    }
+
+    /// Before the first lock is taken: no two stores are the same, also of those that it makes.
+    pub(crate) async fn check_apart(&self) -> Result<()> {
+        if self.0.apart.initialized() {
+            return Ok(());
+        }
+        let inner = Arc::clone(&self.0);
+        // A task of its own: whoever waits for it may be gone while a probe is held.
+        let checking = tokio::spawn(async move {
+            let Inner { members, options, apart, .. } = &*inner;
+            apart.get_or_try_init(|| check_apart(members, options)).await.copied()
+        });
+        checking.await.unwrap_or_else(|ended| Err(Error::new(ErrorKind::Unavailable, "not checked").with_source(ended)))
     }
 
     /// Connects in the background to stores that could not be reached.
@@ -74,11 +97,6 @@ impl QuorumLock {
                     };
                     let joined: Result<Client> = joined.await;
                     let for_good = joined.as_ref().is_err_and(is_for_good);
-                    if let Err(error) = &joined
-                        && for_good
-                    {
-                        tracing::warn!(%error, "a store is left out of the quorum for good");
-                    }
                     member.tell(joined, for_good);
                 }
             });
@@ -107,6 +125,12 @@ fn check(capabilities: &Capabilities, options: &QuorumOptions) -> Result<()> {
     Ok(())
 }
 
+/// No, if it is a file that the first lock makes.
+pub(crate) async fn is_made(client: &Client) -> bool {
+    let looked = client.holder(&rejoin::own("probe", client).name).await;
+    !looked.is_err_and(|error| error.kind() == ErrorKind::Refused)
+}
+
 /// No two of the stores are one and the same: what is held in one by a claim is not held in another.
 async fn check_apart(members: &[Member], options: &QuorumOptions) -> Result<()> {
     for (place, member) in members.iter().enumerate() {
@@ -127,7 +151,10 @@ async fn check_one_apart(members: &[Member], place: usize, client: &Client, opti
     if others.is_empty() {
         return Ok(());
     }
-    let probe = rejoin::own("probe", client);
+    let mut probe = rejoin::own("probe", client);
+    // One that a dead client left behind ends while this waits for it.
+    probe.lease = probe.lease.min(options.timeout / 2).max(client.capabilities().min_lease);
+    let probe = probe;
     let taking = async {
         // Others may have it for a moment.
         while client.try_lock(&probe).await.ok()?.is_none() {

@@ -37,7 +37,8 @@ impl QuorumOptions {
 
     /// A store that has lost all it kept does not count for so long, which is the longest lease: longer ones are
     /// refused. Without it, a store that restarts empty may have a second holder, see [what it cannot
-    /// promise](crate#what-it-cannot-promise). A store that is new counts only after this time, too.
+    /// promise](crate#what-it-cannot-promise). A store that is new counts only after this time, too. Meanwhile `lock`
+    /// waits, and `try_lock` is [`ErrorKind::Unavailable`].
     #[must_use]
     pub fn rejoin_after(mut self, longest_lease: Duration) -> Self {
         self.rejoin_after = Some(longest_lease);
@@ -47,7 +48,8 @@ impl QuorumOptions {
     /// Over these stores, each by a client of its own.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for an even number of stores or a single one, or if two are one and the same;
+    /// [`ErrorKind::Invalid`] for an even number of stores or a single one, or if two are one and the same, which the
+    /// first lock finds if it has to make one of them, such as an SQLite file;
     /// [`ErrorKind::Unsupported`] for a store that does not let its tokens be raised under claims that wait.
     ///
     /// # Cancel safety
@@ -102,6 +104,8 @@ impl BackendFactory for QuorumFactory {
             if target.prefix != prefix {
                 return Err(of(invalid("the prefix is the same in all stores: set it beside them")));
             }
+            let mode = target.params.clone().take("mode");
+            check_kind(target.url.scheme(), mode.as_deref()).map_err(of)?;
             let registry = self.0.clone();
             let connect: Connect = Box::new(move || {
                 let (registry, target) = (registry.clone(), target.clone());
@@ -113,13 +117,26 @@ impl BackendFactory for QuorumFactory {
     }
 }
 
+/// Stores that answer are asked what they can do. These are refused at once, also while they are away: else they would be
+/// left out for now, and refused when they are back.
+fn check_kind(scheme: &str, mode: Option<&str>) -> Result<()> {
+    let what = match (scheme, mode) {
+        ("memcached" | "etcd" | "etcds" | "zookeeper" | "zk", _) => scheme.to_owned(),
+        ("postgres" | "postgresql" | "mysql" | "mariadb", Some("session")) => format!("{scheme} by sessions"),
+        _ => return Ok(()),
+    };
+    let wrong = format!("{what} cannot be in a quorum: its tokens cannot be raised under claims that wait");
+    Err(Error::new(ErrorKind::Unsupported, wrong))
+}
+
 fn check_count(stores: usize) -> Result<()> {
     match stores {
         0 => Err(invalid("a quorum needs stores: write quorum:?store=URL&store=URL&store=URL")),
         1 => Err(invalid("a quorum of one store is that store: use its own URL")),
-        even if even % 2 == 0 => Err(invalid(&format!(
-            "a quorum has an odd number of stores, and not {even}: another one more may fail no more of them"
-        ))),
+        2 => Err(invalid("a quorum of two stores ends with either: name three")),
+        even if even % 2 == 0 => {
+            Err(invalid(&format!("a quorum has an odd number of stores, and not {even}: name one more, or one fewer")))
+        }
         _ => Ok(()),
     }
 }

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Claim, ErrorKind, Grant, Instant, LockName, OwnerId, Result};
+use lock_core::{Claim, Error, ErrorKind, Grant, Instant, LockName, OwnerId, Result};
 use rand::RngExt;
 
 use crate::Inner;
@@ -38,41 +38,65 @@ pub(crate) fn own(name: &str, client: &Client) -> Claim {
     Claim::new(name, owner, capabilities.max_lease.map_or(lease, |longest| longest.min(lease)))
 }
 
-/// For how long the store has had its mark, which is made if there is none.
-pub(crate) async fn marked_for(client: &Client) -> Result<Duration> {
-    let claim = own("mark", client);
-    match client.holder(&claim.name).await {
-        Ok(Some(mark)) if mark.kept => return Ok(mark.held_for),
+/// For how long the store has had its mark; `None`: it has none.
+pub(crate) async fn marked(client: &Client) -> Result<Option<Duration>> {
+    match client.holder(&own("mark", client).name).await {
+        Ok(Some(mark)) if mark.kept => Ok(Some(mark.held_for)),
         // Somebody is making it.
-        Ok(Some(_)) => return Ok(Duration::ZERO),
-        Ok(None) => {}
+        Ok(Some(_)) => Ok(Some(Duration::ZERO)),
+        Ok(None) => Ok(None),
         // A file in which no lock was taken yet.
-        Err(error) if error.kind() == ErrorKind::Refused => {}
-        Err(error) => return Err(error),
+        Err(error) if error.kind() == ErrorKind::Refused => Ok(None),
+        Err(error) => Err(error),
     }
+}
+
+/// The same of a mark that is made if there is none.
+pub(crate) async fn marked_for(client: &Client) -> Result<Duration> {
+    if let Some(age) = marked(client).await? {
+        return Ok(age);
+    }
+    let claim = own("mark", client);
     if client.try_lock(&claim).await?.is_some() {
         client.keep(&claim, YEARS).await?;
     }
     Ok(Duration::ZERO)
 }
 
+/// The lock was not granted, for too many stores do not count for so long.
+pub(crate) fn young(left: Duration, undone: bool) -> Error {
+    let wrong = format!(
+        "most of the stores that could grant the lock are new, or have lost what they kept: by rejoin_after they count \
+         in {} s",
+        seconds(left)
+    );
+    Error::new(if undone { ErrorKind::Unavailable } else { ErrorKind::Unknown }, wrong)
+}
+
+/// In whole seconds, and not too early.
+pub(crate) fn seconds(left: Duration) -> u128 {
+    left.as_millis().div_ceil(1000)
+}
+
 impl Inner {
-    /// Which of the stores may count that granted a lock, none of them before `first`.
-    pub(crate) async fn fit(&self, grants: &[(usize, Grant)], first: Instant) -> Vec<bool> {
-        let Some(longest) = self.options.rejoin_after else { return vec![true; self.members.len()] };
+    /// How long it is until each store may count that granted a lock, none of them before `first`. `None`: it did not say.
+    pub(crate) async fn fit(&self, grants: &[(usize, Grant)], first: Instant) -> Vec<Option<Duration>> {
+        let Some(longest) = self.options.rejoin_after else { return vec![Some(Duration::ZERO); self.members.len()] };
         let requests = grants.iter().map(|(place, _)| {
             let member = &self.members[*place];
             let request: Request<'_, Duration> = Box::pin(async move { marked_for(member.client()?).await });
             (*place, request)
         });
-        let is_fit = |answer: &Option<Result<Duration>>| {
+        let left = |answer: &Option<Result<Duration>>| {
             let longest = longest + self.clock.now().saturating_duration_since(first);
-            matches!(answer, Some(Ok(age)) if *age > longest)
+            let age = answer.as_ref()?.as_ref().ok()?;
+            // As old is not older.
+            Some(if *age > longest { Duration::ZERO } else { longest - *age + Duration::from_millis(1) })
         };
         let decided = |answers: &[Option<Result<Duration>>]| {
-            answers.iter().filter(|answer| is_fit(answer)).count() >= self.majority()
+            answers.iter().filter(|answer| left(answer) == Some(Duration::ZERO)).count() >= self.majority()
         };
         let answers = gather(&self.members, requests, self.options.timeout, decided).await;
-        answers.iter().map(is_fit).collect()
+        answers.iter().map(left).collect()
     }
 }

@@ -25,40 +25,63 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_m
 /// How often whoever is in line looks at the other stores, at least and at most.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(400), Duration::from_millis(900));
 
+/// How soon stores that do not count yet are asked again, at the latest: others may have come.
+const YOUNG: Duration = Duration::from_secs(1);
+
 /// For how long all give way to each other, at most.
 const WAY: Duration = Duration::from_millis(50);
 
 impl QuorumLock {
     pub(crate) async fn take_in_turn(&self, claim: &Claim) -> Result<Grant> {
-        match self.attempt(claim, Rest::Nothing, self.0.clock.now()).await {
-            Ok(grant) => return Ok(grant),
-            Err(Denied::Error(error)) => return Err(error),
-            Err(Denied::Busy) => {}
+        let mut waited = false;
+        loop {
+            let young = match self.attempt(claim, Rest::Nothing, self.0.clock.now()).await {
+                Ok(grant) => return Ok(grant),
+                Err(Denied::Error(error)) => return Err(if waited { unsure(error) } else { error }),
+                Err(Denied::Young { left, .. }) => left,
+                Err(Denied::Busy) => match self.take_in_line(claim).await? {
+                    Ok(grant) => return Ok(grant),
+                    Err(left) => left,
+                },
+            };
+            // Whoever may hold it is not known to the stores, so it is as good as held.
+            tracing::debug!(name = %claim.name, ?young, "stores that are new or were emptied do not count yet");
+            waited = true;
+            sleep(drawn((WAY, young.clamp(WAY, YOUNG)))).await;
         }
+    }
+
+    /// Stands in line again and again. Ends also if the stores do not count yet, and says for how long.
+    async fn take_in_line(&self, claim: &Claim) -> Result<Result<Grant, Duration>> {
         loop {
             let (kept, first) = self.stand_in_line(claim).await.map_err(unsure)?;
             let end = time::Instant::now() + drawn(TURN).min(claim.lease / 3);
             let mut pause = PAUSES.0;
-            loop {
+            let young = loop {
                 match self.attempt(claim, Rest::Kept(kept), first).await {
                     Ok(grant) => {
                         // An earlier attempt may have left something where this one did nothing.
                         if let Some(hold) = self.0.holds().get_mut(&claim.owner) {
                             hold.untouched.clear();
                         }
-                        return Ok(grant);
+                        return Ok(Ok(grant));
                     }
                     Err(Denied::Error(error)) => return Err(unsure(error)),
-                    Err(Denied::Busy) if kept.is_none() || time::Instant::now() >= end => break,
+                    // Since the turn began: it can only begin anew.
+                    Err(Denied::Young { left, .. }) => break Some(left),
+                    Err(Denied::Busy) if kept.is_none() || time::Instant::now() >= end => break None,
                     Err(Denied::Busy) => sleep(drawn((pause / 2, pause))).await,
                 }
                 pause = (pause * 2).min(PAUSES.1);
-            }
+            };
             // Also where an answer was lost: the next turn begins with nothing.
             let (late, others): (Vec<_>, Vec<_>) =
                 (0..self.0.members.len()).partition(|place| self.0.members[*place].was_late());
             late.into_iter().for_each(|place| self.leave_later(place, claim));
             self.leave(&others, claim).await;
+            if let Some(left) = young {
+                return Ok(Err(left));
+            }
             sleep(drawn((Duration::ZERO, WAY))).await;
         }
     }

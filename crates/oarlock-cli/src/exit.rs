@@ -18,7 +18,7 @@ pub(crate) const UNAVAILABLE: u8 = 69;
 pub(crate) const OS_ERROR: u8 = 71;
 /// The lock was lost before the command ended; `fence check` has seen a later holder.
 pub(crate) const LOST: u8 = 75;
-/// The configuration is wrong, or asks for a lease that the store does not give.
+/// The configuration is wrong, or the store cannot do what is asked.
 pub(crate) const CONFIG: u8 = 78;
 /// The command is there but cannot be run.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
@@ -35,7 +35,7 @@ pub(crate) const HELP: &str = "Exit codes:
   69   the store cannot be reached, refused, or did not answer
   71   the operating system refused something
   75   the lock was lost before the command ended, or --at-most was over. `fence check`: a later holder was seen
-  78   wrong configuration, or a lease that the store does not give
+  78   wrong configuration, or something that the store cannot do, such as a shorter lease
   126  the command cannot be executed
   127  the command was not found
   128+N  interrupted by signal N";
@@ -79,7 +79,8 @@ impl Failure {
 impl From<&Error> for Failure {
     fn from(error: &Error) -> Self {
         let code = match error.kind() {
-            ErrorKind::Invalid | ErrorKind::Unsupported => USAGE,
+            ErrorKind::Invalid => USAGE,
+            ErrorKind::Unsupported => CONFIG,
             ErrorKind::Timeout => CONFLICT,
             ErrorKind::Lost | ErrorKind::Stale => LOST,
             _ => UNAVAILABLE,

@@ -8,13 +8,16 @@ use crate::output;
 use crate::run::unless_interrupted;
 
 pub(crate) async fn latch(args: &LatchArgs, locks: &Locks) -> Result<u8, Failure> {
-    let latch = locks.latch(args.name.as_str(), args.of).generation(args.generation).keep(args.keep);
+    let mut latch = locks.latch(args.name.as_str(), args.of).generation(args.generation).keep(args.keep);
+    if let Some(wait) = args.wait {
+        latch = latch.within(wait);
+    }
     if let Some(party) = &args.arrive {
         let arrived = unless_interrupted(latch.arrive(party)).await??;
         output::print(&format!("{} of {} have arrived\n", arrived.arrived, arrived.of))?;
     }
-    if let Some(wait) = args.wait {
-        unless_interrupted(latch.within(wait).wait()).await??;
+    if args.wait.is_some() {
+        unless_interrupted(latch.wait()).await??;
         return Ok(0);
     }
     if args.arrive.is_some() {

@@ -203,12 +203,22 @@ impl All {
             let acquisition = Acquisition::begin(&self.core, Ok(name), &options, None, Verb::Lock)?;
             let guard = tokio::select! {
                 biased;
-                guard = acquisition.lock() => guard?,
+                guard = acquisition.lock() => guard.map_err(|error| self.within_the_whole(error, name))?,
                 () = held.lost() => return Ok(None),
             };
             held.push(guard);
         }
         Ok(held.is_held().then_some(held))
+    }
+
+    /// The wait of one lock is what the others left of it; told is what was asked for.
+    fn within_the_whole(&self, error: Error, name: &LockName) -> Error {
+        match (error.kind(), self.options.wait) {
+            (ErrorKind::Timeout, Some(wait)) => {
+                self.core.context(Error::timeout(wait, error.holder().cloned()), "lock", Some(name))
+            }
+            _ => error,
+        }
     }
 }
 

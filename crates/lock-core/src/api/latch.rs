@@ -9,6 +9,8 @@ use crate::contract::options::{LockOptions, MAX_DURATION};
 use crate::contract::{Error, ErrorKind, Instant, KEEP, ListQuery, LockName, Mode, Result};
 use crate::engine::acquisition::{Acquisition, Verb};
 use crate::engine::core::{Core, closed, sleep_until};
+
+use crate::engine::LockGuard;
 use crate::engine::outage::Outage;
 use crate::engine::timing::OBSERVE;
 
@@ -17,6 +19,9 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// How soon it is looked again whether all have arrived: at first, and then ever later, up to half a second.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// Whoever arrives waits so long for its turn at least, which others have for a moment.
+const TURN: Duration = Duration::from_secs(1);
 
 /// A handle for a latch: a number of parties arrive, and whoever waits goes on when all have. Made by
 /// [`Locks::latch`](crate::Locks::latch). Making and cloning it costs no I/O.
@@ -30,6 +35,7 @@ const LOOK: Duration = Duration::from_millis(20);
 ///
 /// In the store, an arrival is a lock that is kept without an owner. Its name is the latch's, `@latch/`, the generation,
 /// the number of parties, and the party: `import@latch/0/8/eu-1`. So operators see and remove arrivals as they do locks.
+/// Whoever arrives holds `import@latch` for a moment, so that parties that arrive together are counted one by one.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
@@ -49,6 +55,15 @@ pub struct Latch {
     generation: u64,
     keep: Duration,
     options: LockOptions,
+}
+
+/// Who is at a latch.
+#[derive(Debug, Default)]
+struct Here {
+    /// The parties.
+    arrived: BTreeSet<String>,
+    /// The locks of arrivals that are held and not kept: of whoever has its turn, or was left in the middle of it.
+    arriving: BTreeSet<String>,
 }
 
 /// What a party that has arrived is told.
@@ -91,7 +106,8 @@ impl Latch {
         self
     }
 
-    /// How long [`Latch::wait`] may take; `None` is without end, whatever the default is.
+    /// How long [`Latch::wait`] may take, and [`Latch::arrive`] where others are in its way, a second at the least; `None` is
+    /// without end, whatever the default is.
     pub fn within(mut self, wait: impl Into<Option<Duration>>) -> Self {
         self.options.wait = wait.into();
         self
@@ -103,7 +119,8 @@ impl Latch {
     /// - [`ErrorKind::Invalid`] for a name and a party that cannot be, for a number of parties below 1 or above
     ///   [`Mode::MOST_PERMITS`], where others wait for another number of parties, and where as many others have arrived already.
     /// - [`ErrorKind::Unsupported`] where the store keeps no locks.
-    /// - [`ErrorKind::Timeout`] after [`Latch::within`], if another process arrives for this party and does not get on.
+    /// - [`ErrorKind::Timeout`] after [`Latch::within`], if another process arrives and does not get on: one that died in the
+    ///   middle of it is in the way until its lease is over.
     /// - Else as the store says. After an [`ErrorKind::Unknown`] it may have arrived: repeat it.
     ///
     /// # Cancel safety
@@ -116,42 +133,77 @@ impl Latch {
         arrived.map_err(|error| self.failed(error, "arrive"))
     }
 
+    /// Those who arrive at the same moment do it one after the other, so that each sees how many are there.
     async fn bring(&self, party: &str) -> Result<Arrival> {
         let name = self.check("arrive")?;
-        let place = self.place(name, party)?;
+        let (gate, place) = (gate(name)?, self.place(name, party)?);
+        match self.look(name).await {
+            Ok(here) if here.arrived.contains(party) => return Ok(self.told(false, here.arrived.len())),
+            Ok(here) => self.check_room(&here, party)?,
+            // It may have to be made first, as an SQLite file by the first lock.
+            Err(error) if error.kind() == ErrorKind::Refused => {}
+            Err(error) => return Err(error),
+        }
         let deadline = self.options.wait.map(|wait| self.core.clock.now() + wait);
-        let before = self.look_or_make(name).await?;
-        let told = |first, arrived: usize| Arrival { first, arrived: arrived as u32, of: self.parties };
-        if before.contains(party) {
-            return Ok(told(false, before.len()));
-        }
-        if before.len() >= self.parties as usize {
-            let all = before.into_iter().collect::<Vec<_>>().join(", ");
-            let wrong = format!("{party:?} is not one of the {} parties that have arrived: {all}", self.parties);
-            return Err(Error::new(ErrorKind::Invalid, wrong));
-        }
         let mut pause = LOOK;
-        let first = loop {
-            let options = LockOptions { wait: None, ..self.options };
-            let acquisition = Acquisition::begin(&self.core, Ok(&place), &options, None, Verb::TryLock)?;
-            if let Some(mut guard) = acquisition.run().await? {
-                // If this is dropped, or the answer does not come, the background goes on with it.
-                guard.keep_for(Some(self.keep));
-                match guard.unlock().await {
-                    Err(error) if error.kind() == ErrorKind::Lost => continue,
-                    kept => kept?,
-                }
-                break true;
-            }
-            match self.core.backend.holder(&place).await? {
-                Some(holder) if holder.kept => break false,
-                // Another process says the same at this moment; or one did that died, and its lease runs.
-                Some(_) => {}
-                None => continue,
+        loop {
+            let wait = deadline.map(|deadline| deadline.saturating_duration_since(self.core.clock.now()).max(TURN));
+            let options = LockOptions { wait, ..self.options };
+            let turn = Acquisition::begin(&self.core, Ok(&gate), &options, None, Verb::Lock)?.lock().await?;
+            let arrived = self.bring_in_turn(name, party, &place, &turn).await;
+            // If that fails, the background goes on with it.
+            let given_back = turn.finish().await;
+            tracing::trace!(?given_back, "the turn to arrive");
+            if let Some(arrived) = arrived? {
+                return Ok(arrived);
             }
             self.pause(&mut pause, deadline).await?;
-        };
-        Ok(told(first, self.look(name).await?.len()))
+        }
+    }
+
+    /// `None`: somebody was left in the middle of an arrival that may still count, or the turn was lost.
+    async fn bring_in_turn(
+        &self,
+        name: &LockName,
+        party: &str,
+        place: &LockName,
+        turn: &LockGuard,
+    ) -> Result<Option<Arrival>> {
+        let here = self.look(name).await?;
+        if here.arrived.contains(party) {
+            return Ok(Some(self.told(false, here.arrived.len())));
+        }
+        self.check_room(&here, party)?;
+        let others = here.arriving.iter().filter(|other| *other != place.as_str()).count();
+        if here.arrived.len() + others >= self.parties as usize {
+            return Ok(None);
+        }
+        let options = LockOptions { wait: None, ..self.options };
+        let acquisition = Acquisition::begin(&self.core, Ok(place), &options, None, Verb::TryLock)?;
+        let Some(mut guard) = acquisition.run().await? else { return Ok(None) };
+        if !turn.is_held() {
+            guard.finish().await?;
+            return Ok(None);
+        }
+        // If this is dropped, or the answer does not come, the background goes on with it.
+        guard.keep_for(Some(self.keep));
+        match guard.unlock().await {
+            Err(error) if error.kind() == ErrorKind::Lost => Ok(None),
+            kept => kept.map(|()| Some(self.told(true, here.arrived.len() + 1))),
+        }
+    }
+
+    fn check_room(&self, here: &Here, party: &str) -> Result<()> {
+        if here.arrived.len() < self.parties as usize {
+            return Ok(());
+        }
+        let all = here.arrived.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let wrong = format!("{party:?} is not one of the {} parties that have arrived: {all}", self.parties);
+        Err(Error::new(ErrorKind::Invalid, wrong))
+    }
+
+    fn told(&self, first: bool, arrived: usize) -> Arrival {
+        Arrival { first, arrived: arrived as u32, of: self.parties }
     }
 
     /// Waits until all parties have arrived, or until [`Latch::within`] is over. It looks at the store from time to time, twice a
@@ -173,8 +225,8 @@ impl Latch {
             let mut here = BTreeSet::new();
             loop {
                 match self.look_or_make(name).await {
-                    Ok(arrived) if arrived.len() >= self.parties as usize => return Ok(()),
-                    Ok(arrived) => (here, back) = (arrived, true),
+                    Ok(now) if now.arrived.len() >= self.parties as usize => return Ok(()),
+                    Ok(now) => (here, back) = (now.arrived, true),
                     Err(error) => {
                         let now = self.core.clock.now();
                         if outage.pause(&error, back, now, self.options.outage).is_none() {
@@ -199,8 +251,8 @@ impl Latch {
     /// # Cancel safety
     /// Changes nothing.
     pub async fn arrived(&self) -> Result<Vec<String>> {
-        let looked = async { Ok(self.look(self.check("arrived")?).await?.into_iter().collect()) };
-        looked.await.map_err(|error| self.failed(error, "arrived"))
+        let looked = async { Ok(self.look(self.check("arrived")?).await?.arrived.into_iter().collect()) };
+        looked.await.map_err(|error| self.failed(error, "look at"))
     }
 
     fn failed(&self, error: Error, op: &'static str) -> Error {
@@ -237,7 +289,7 @@ impl Latch {
         if party.is_empty() || party.contains('@') {
             return Err(Error::new(
                 ErrorKind::Invalid,
-                format!("{party:?} cannot be a party: a name without an @ is one"),
+                format!("{party:?} cannot be a party: that is a name without an @, and not the empty one"),
             ));
         }
         LockName::new(&format!("{}{}/{party}", self.before(name), self.parties))
@@ -245,24 +297,23 @@ impl Latch {
 
     /// The same of a store that may have to be made first, as an SQLite file by the first lock. If that is not what it has
     /// refused, the lock is refused too.
-    async fn look_or_make(&self, name: &LockName) -> Result<BTreeSet<String>> {
+    async fn look_or_make(&self, name: &LockName) -> Result<Here> {
         match self.look(name).await {
             Err(error) if error.kind() == ErrorKind::Refused => {}
             looked => return looked,
         }
-        let (first, options) = (LockName::new(&format!("{name}@latch"))?, LockOptions { wait: None, ..self.options });
-        let acquisition = Acquisition::begin(&self.core, Ok(&first), &options, None, Verb::TryLock)?;
+        let (gate, options) = (gate(name)?, LockOptions { wait: None, ..self.options });
+        let acquisition = Acquisition::begin(&self.core, Ok(&gate), &options, None, Verb::TryLock)?;
         if let Some(guard) = acquisition.run().await? {
             guard.finish().await?;
         }
         self.look(name).await
     }
 
-    /// Who has arrived.
-    async fn look(&self, name: &LockName) -> Result<BTreeSet<String>> {
+    async fn look(&self, name: &LockName) -> Result<Here> {
         let before = self.before(name);
         let mut query = ListQuery::new(before.clone());
-        let mut arrived = BTreeSet::new();
+        let mut here = Here::default();
         loop {
             let page = self.core.backend.list(&query).await?;
             for lock in &page.locks {
@@ -270,8 +321,13 @@ impl Latch {
                 let Some((of, party)) = rest.split_once('/').filter(|(_, party)| !party.contains('@')) else {
                     continue;
                 };
-                if !lock.holder().is_some_and(|holder| holder.kept) {
-                    continue;
+                match lock.holder() {
+                    Some(holder) if holder.kept => {}
+                    Some(_) => {
+                        here.arriving.insert(lock.name.as_str().to_owned());
+                        continue;
+                    }
+                    None => continue,
                 }
                 if of != self.parties.to_string() {
                     let wrong = format!(
@@ -281,9 +337,9 @@ impl Latch {
                     );
                     return Err(Error::new(ErrorKind::Invalid, wrong));
                 }
-                arrived.insert(party.to_owned());
+                here.arrived.insert(party.to_owned());
             }
-            let Some(next) = page.next else { return Ok(arrived) };
+            let Some(next) = page.next else { return Ok(here) };
             query = query.after(next);
         }
     }
@@ -307,6 +363,11 @@ impl Latch {
             () = self.core.clock.sleep_until(next) => Ok(()),
         }
     }
+}
+
+/// The lock of whoever arrives at this latch now.
+fn gate(name: &LockName) -> Result<LockName> {
+    LockName::new(&format!("{name}@latch"))
 }
 
 impl fmt::Debug for Latch {

@@ -114,8 +114,15 @@ impl Config {
                 value => config.set(&key, &value.plain(&key)?)?,
             }
         }
-        if config.url.is_none() && config.backend.0.contains_key(SEVERAL) {
-            config.url = Some(format!("{QUORUM}:").parse()?);
+        if config.backend.0.contains_key(SEVERAL) {
+            match &config.url {
+                None => config.url = Some(format!("{QUORUM}:").parse()?),
+                Some(url) if url.scheme() == QUORUM => {}
+                Some(_) => {
+                    let wrong = "url and [[stores]] exclude each other: leave out the url, or set it to quorum:";
+                    return Err(Error::new(ErrorKind::Invalid, wrong));
+                }
+            }
         }
         Ok(config)
     }

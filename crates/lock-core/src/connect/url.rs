@@ -79,7 +79,12 @@ impl FromStr for BackendUrl {
         let (scheme, rest) = text.split_once(':').ok_or_else(|| bad("the URL has no scheme"))?;
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
         if scheme.is_empty() || !scheme.chars().all(allowed) {
-            return Err(bad("the URL's scheme is not a scheme"));
+            let is_decoded = scheme.contains(' ');
+            return Err(bad(if is_decoded {
+                "the URL's scheme has a blank in it: in a URL within a URL, write + as %2B"
+            } else {
+                "the URL's scheme is not a scheme"
+            }));
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut params = Params::default();
@@ -162,8 +167,8 @@ impl Params {
 
     /// Takes all that were given as `store` out, in their order.
     pub fn take_stores(&mut self) -> Vec<String> {
-        let all = self.take(SEVERAL).unwrap_or_default();
-        all.split(AND).filter(|one| !one.is_empty()).map(str::to_owned).collect()
+        let all = self.take(SEVERAL);
+        all.map(|all| all.split(AND).map(str::to_owned).collect()).unwrap_or_default()
     }
 
     /// Takes a setting out.

@@ -23,9 +23,22 @@ async fn second_holder(rejoin: bool) -> bool {
     let [a, b, c, emptied] = [(); 4].map(|()| MemoryLock::new());
     let before = over([&a, &b, &c], rejoin).await;
     if rejoin {
-        assert_eq!(before.try_lock(&claim("too early")).await.unwrap_err().kind(), ErrorKind::Unknown);
-        before.unlock(&claim("too early")).await.unwrap();
-        tokio::time::sleep(LEASE + Duration::from_millis(20)).await;
+        let early = before.try_lock(&claim("too early")).await.unwrap_err();
+        assert!(early.kind() == ErrorKind::Unavailable && early.to_string().contains("rejoin_after"), "{early}");
+        for store in [&a, &b, &c] {
+            assert!(store.holder(&claim("too early").name).await.unwrap().is_none(), "something is left");
+        }
+        // Whoever waits goes on waiting, also beside another.
+        let waiting = ["in time", "beside it"].map(|owner| {
+            let (before, claim) = (before.clone(), claim(owner));
+            tokio::spawn(async move {
+                before.lock(&claim).await.unwrap();
+                before.unlock(&claim).await.unwrap();
+            })
+        });
+        for waiting in waiting {
+            tokio::time::timeout(LEASE * 20, waiting).await.unwrap().unwrap();
+        }
     }
     before.try_lock(&claim("first")).await.unwrap().unwrap();
     c.unlock(&claim("first")).await.unwrap();
@@ -35,6 +48,8 @@ async fn second_holder(rejoin: bool) -> bool {
         return second;
     }
     assert!(!second);
+    let told = after.doctor().await.unwrap();
+    assert!(told.iter().any(|found| found.setting == "store 2 is new, or has lost what it kept"), "{told:?}");
     tokio::time::sleep(LEASE + Duration::from_millis(20)).await;
     // It counts again, and what was held before is over.
     after.try_lock(&claim("third")).await.unwrap().unwrap();

@@ -36,8 +36,8 @@ command has it meanwhile. With --permits K, the command finds its K numbers in $
 commas. All commands of one name must give the same N; `oarlock resize` changes it while the name is in use. All \
 waiters stand in one line, first come, first served.
 
-With --rate 100/min, no lock is taken. The command waits for its turn: over all hosts, no more commands begin in any \
-period than the rate allows. Then oarlock becomes the command. Nothing is saved up: after a pause, commands begin at \
+With --rate 100/min, no lock is taken. The command waits for its turn: over all hosts, the store gives no more turns in \
+any period than the rate allows. Then oarlock becomes the command. Nothing is saved up: after a pause, commands begin at \
 the rate, not all at once. All commands of one name must give the same rate. If --wait ends before the turn comes, \
 oarlock ends at once.
 

@@ -44,10 +44,15 @@ pub(crate) async fn run(args: &RunArgs, locks: &Locks, started: Instant) -> Resu
     }
     let guard = acquire(args, locks, &mut signals, started).await?;
     let outcome = supervise(&args.job, &guard, &mut signals, Stop::IsTheCommands).await;
+    let lost = guard.leases().iter().find(|lease| !lease.is_held()).map(|lease| format!("{:?}", lease.name().as_str()));
     // Awaited also when the command could not be started, so that nothing of the lock is left.
     let unlocked = guard.unlock().await;
     let name = &args.job.name;
-    let what = if args.has_others() { format!("{name:?}, or one of the others,") } else { format!("{name:?}") };
+    let what = match lost {
+        Some(lost) => lost,
+        None if args.has_others() => format!("{name:?}, or one of the others,"),
+        None => format!("{name:?}"),
+    };
     code(&what, &outcome?, unlocked)
 }
 
