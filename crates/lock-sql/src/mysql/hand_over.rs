@@ -56,4 +56,4 @@ pub(super) const READ: &str = "
         WHERE name = {key} AND owner = 'shared#' AND @oarlock = 1;";
 
 /// As of [`HANDED_OVER`], behind [`READ`].
-pub(super) const READ_AND_HANDED_OVER: (usize, usize) = (HANDED_OVER.0 + 4, 1);
+pub(super) const READ_AND_HANDED_OVER: (usize, usize) = (HANDED_OVER.0 + 5, 2);

@@ -69,7 +69,7 @@ impl MySqlLock {
         ];
         loop {
             let on_its_way = self.unsettled.send(&claim.owner);
-            let entered = self.run(&self.statements.enter_beside, values, 6, Again::Yes).await;
+            let entered = self.run(&self.statements.enter_beside, values, 7, Again::Yes).await;
             let answer = on_its_way.answered(entered)?;
             if let Some(state) = read_state(&answer.rows)? {
                 return self.settle(claim, key, state, answer.sent, is_new).await;
@@ -125,6 +125,13 @@ impl MySqlLock {
                 let grant = Grant::new(StoreToken::new(held.token as u64)?, sent + duration(held.lease_us));
                 return Ok(Turn::Granted(grant.with_slots(held.slots.clone())));
             }
+            // Where readers come and go all the time, the state is always another by the time that this writes.
+            if claim.mode == Mode::Shared
+                && !has_entered
+                && let Some(grant) = self.share(claim, key).await?
+            {
+                return Ok(Turn::Granted(grant));
+            }
             (state, sent) = self.state(key, Some(&claim.owner)).await?;
         }
     }
@@ -142,11 +149,11 @@ impl MySqlLock {
             ("{lease}", &lease_us.to_string()),
         ];
         let on_its_way = self.unsettled.send(&claim.owner);
-        let answer = on_its_way.answered(self.run(&self.statements.share, values, 6, Again::Yes).await)?;
-        if changed(&answer, 1) == 0 {
+        let answer = on_its_way.answered(self.run(&self.statements.share, values, 7, Again::Yes).await)?;
+        if changed(&answer, 2) == 0 {
             return Ok(None);
         }
-        Ok(Some(Grant::new(StoreToken::new(inserted(&answer, 1))?, answer.sent + duration(lease_us))))
+        Ok(Some(Grant::new(StoreToken::new(inserted(&answer, 2))?, answer.sent + duration(lease_us))))
     }
 
     /// The grant that was found to be ours: see `confirmed`.
@@ -253,9 +260,9 @@ impl MySqlLock {
         let lease_us = micros(claim.lease);
         let values =
             [("{key}", &hex(key)), ("{owner}", &hex(claim.owner.as_str())), ("{lease}", &lease_us.to_string())];
-        let answer = self.run(&self.statements.renew_beside, values, 5, Again::Yes).await?;
+        let answer = self.run(&self.statements.renew_beside, values, 6, Again::Yes).await?;
         let valid_until = answer.sent + duration(lease_us);
-        Ok(if changed(&answer, 1) > 0 { Renewal::Held { valid_until } } else { Renewal::NotHeld })
+        Ok(if changed(&answer, 2) > 0 { Renewal::Held { valid_until } } else { Renewal::NotHeld })
     }
 
     /// Ends the holds of all who have the lock together, and answers the first; or of this owner alone.

@@ -35,8 +35,14 @@ use crate::keys::{SENT, SWEPT};
 /// A statement whose table names are filled in.
 pub(crate) type Statement = Arc<str>;
 
-/// The pauses before what the server undid, because another transaction was in the way, is asked again.
-const PAUSES: [u64; 4] = [1, 2, 5, 10];
+/// How often is asked again what the server undid because another transaction was in the way. Where many come together,
+/// such as the readers of one lock, most of them are undone several times.
+const TRIES: u32 = 20;
+
+/// Drawn, so that those who were in each other's way do not come together again; up to 64 ms in the end.
+fn pause(undone: u32) -> Duration {
+    Duration::from_micros(rand::random_range(0..=1000 << undone.min(6)))
+}
 
 /// A server and the connections to it.
 pub(crate) struct Server<D: Dialect> {
@@ -180,8 +186,8 @@ where
                     drop(lent);
                 }
                 match said.next {
-                    Next::Again if undone < PAUSES.len() => {
-                        tokio::time::sleep(Duration::from_millis(PAUSES[undone])).await;
+                    Next::Again if undone < TRIES => {
+                        tokio::time::sleep(pause(undone)).await;
                         undone += 1;
                     }
                     // The server may have closed it long ago.
