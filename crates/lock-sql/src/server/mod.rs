@@ -163,6 +163,7 @@ where
         let (sent, twice) = (AtomicBool::new(false), AtomicBool::new(false));
         let running = async {
             let (mut again, mut undone) = (again == Again::Yes, 0);
+            let began = self.clock.now();
             loop {
                 sent.store(false, Ordering::Relaxed);
                 let mut lent = self.pool.lend().await.map_err(|error| self.not_connected(error))?;
@@ -186,7 +187,8 @@ where
                     drop(lent);
                 }
                 match said.next {
-                    Next::Again if undone < TRIES => {
+                    // A row that somebody keeps costs each try a second: that ends before the time is up, with nothing under way.
+                    Next::Again if undone < TRIES && self.clock.now() < began + self.timeout / 2 => {
                         tokio::time::sleep(pause(undone)).await;
                         undone += 1;
                     }
