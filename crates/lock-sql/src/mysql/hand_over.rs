@@ -47,7 +47,7 @@ pub(super) const KEPT: (usize, usize) = (2, 0);
 pub(super) const HANDED_OVER: (usize, usize) = (5, 1);
 
 /// What a reader does before it hands the lock over that nobody else reads any more, where others do beside it.
-pub(super) const READ: &str = "
+pub(super) const READ: &str = "{row_first}
     UPDATE {t}_lock SET rev = rev + 1 WHERE name = {key} AND expires_us > {now} AND (owner = {only}
         OR owner = 'shared#' AND EXISTS (SELECT 1 FROM {t}_holder AS h WHERE h.owner = {owner} AND h.expires_us > {now}));
     SET @oarlock = ROW_COUNT();

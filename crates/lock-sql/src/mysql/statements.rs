@@ -213,8 +213,7 @@ pub(super) const SETUP: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATAB
 /// Locks the lock's row before those of its holders. A condition of an UPDATE that does not name its row is looked at before
 /// the row is locked, and what it looks at is locked first: so readers that come and go would wait for each other, and the
 /// server would undo one after the other.
-pub(super) const ROW_FIRST: &str = "
-                SET @oarlock = (SELECT l.rev FROM {t}_lock AS l WHERE l.name = {key} FOR UPDATE);";
+const ROW_FIRST: &str = " SET @oarlock = (SELECT l.rev FROM {t}_lock AS l WHERE l.name = {key} FOR UPDATE);";
 
 /// The columns of a lock's holder.
 const HOLDER: &str =
@@ -249,6 +248,7 @@ impl Statements {
                 table
                     .fill(
                         &text
+                            .replace("{row_first}", ROW_FIRST)
                             .replace("{until}", UNTIL)
                             .replace("{waits}", WAITS)
                             .replace("{holder}", HOLDER)
@@ -337,7 +337,7 @@ impl Statements {
                 look("{owner}", "{mark}", "{key}")
             )),
             enter_beside: fill(&format!(
-                "START TRANSACTION;{ROW_FIRST}
+                "START TRANSACTION;{{row_first}}
                 UPDATE {{t}}_lock SET line_us = {ALWAYS} WHERE name = {{key}}
                     AND (owner IS NULL OR expires_us <= {{now}} OR owner <> {{only}} AND NOT ({{another}}))
                     AND NOT EXISTS (SELECT 1 FROM {{t}}_gone AS g WHERE g.mark = {{mark}})
@@ -361,7 +361,7 @@ impl Statements {
             serve: hand_over("", "(owner IS NULL OR expires_us <= {now})", together),
             // Where others go on to read, nobody else can do so now.
             end_reading: hand_over(
-                &format!("{ROW_FIRST}{READ}"),
+                READ,
                 "@oarlock = 1 AND (owner = {only} OR NOT EXISTS (
                     SELECT 1 FROM {t}_holder AS h WHERE h.name = {key} AND h.expires_us > {now}))",
                 "FALSE",
@@ -440,22 +440,22 @@ impl Statements {
             granted_in_line: fill("; UPDATE {t}_waiter SET token = {token}, at_us = {at} WHERE owner = {owner} AND @oarlock = 1"),
             out_of_line: fill("; DELETE FROM {t}_waiter WHERE owner = {owner} AND @oarlock = 1"),
             ring_if_done: fill("; KILL QUERY IF(@oarlock = 1 AND IS_USED_LOCK('oarlock_{client}') IS NOT NULL, {bell}, 0)"),
-            share: fill(&format!(
-                "START TRANSACTION;{ROW_FIRST}
-                UPDATE {{t}}_lock SET token = LAST_INSERT_ID(GREATEST(token + 1, {{now}})),
-                    since_us = IF(owner = 'shared#' AND expires_us > {{now}}, since_us, {{now}}),
-                    expires_us = GREATEST(IF(owner = 'shared#', expires_us, 0), {{now}} + {{lease}}), lease_us = expires_us - {{now}},
+            share: fill(
+                "START TRANSACTION;{row_first}
+                UPDATE {t}_lock SET token = LAST_INSERT_ID(GREATEST(token + 1, {now})),
+                    since_us = IF(owner = 'shared#' AND expires_us > {now}, since_us, {now}),
+                    expires_us = GREATEST(IF(owner = 'shared#', expires_us, 0), {now} + {lease}), lease_us = expires_us - {now},
                     owner = 'shared#', rev = rev + 1
-                    WHERE name = {{key}} AND line_us <= {{now}} AND (owner IS NULL OR owner = 'shared#' OR expires_us <= {{now}})
-                    AND NOT EXISTS (SELECT 1 FROM {{t}}_gone AS g WHERE g.mark = {{mark}})
-                    AND NOT EXISTS (SELECT 1 FROM {{t}}_holder AS h WHERE h.owner = {{owner}});
+                    WHERE name = {key} AND line_us <= {now} AND (owner IS NULL OR owner = 'shared#' OR expires_us <= {now})
+                    AND NOT EXISTS (SELECT 1 FROM {t}_gone AS g WHERE g.mark = {mark})
+                    AND NOT EXISTS (SELECT 1 FROM {t}_holder AS h WHERE h.owner = {owner});
                 SET @oarlock = ROW_COUNT();
-                DELETE FROM {{t}}_holder WHERE name = {{key}} AND expires_us <= {{now}} AND @oarlock = 1;
-                INSERT INTO {{t}}_holder (owner, name, token, slots, lease_us, since_us, expires_us)
-                    SELECT {{owner}}, {{key}}, l.token, '', {{lease}}, {{now}}, {{now}} + {{lease}} FROM {{t}}_lock AS l
-                    WHERE l.name = {{key}} AND @oarlock = 1;
+                DELETE FROM {t}_holder WHERE name = {key} AND expires_us <= {now} AND @oarlock = 1;
+                INSERT INTO {t}_holder (owner, name, token, slots, lease_us, since_us, expires_us)
+                    SELECT {owner}, {key}, l.token, '', {lease}, {now}, {now} + {lease} FROM {t}_lock AS l
+                    WHERE l.name = {key} AND @oarlock = 1;
                 COMMIT",
-            )),
+            ),
             part: fill(
                 "START TRANSACTION;
                 UPDATE {t}_lock SET rev = rev + 1 WHERE name = {key} AND line_us <= {now} AND expires_us > {now}
@@ -467,15 +467,15 @@ impl Statements {
                     WHERE name = {key} AND @oarlock = 1;
                 COMMIT",
             ),
-            renew_beside: fill(&format!(
-                "START TRANSACTION;{ROW_FIRST}
-                UPDATE {{t}}_lock SET expires_us = GREATEST(expires_us, {{now}} + {{lease}}), lease_us = expires_us - {{now}}, rev = rev + 1
-                    WHERE name = {{key}} AND expires_us > {{now}} AND (owner = 'shared#' OR LEFT(owner, 8) = 'permits#')
-                    AND EXISTS (SELECT 1 FROM {{t}}_holder AS h WHERE h.owner = {{owner}} AND h.expires_us > {{now}});
+            renew_beside: fill(
+                "START TRANSACTION;{row_first}
+                UPDATE {t}_lock SET expires_us = GREATEST(expires_us, {now} + {lease}), lease_us = expires_us - {now}, rev = rev + 1
+                    WHERE name = {key} AND expires_us > {now} AND (owner = 'shared#' OR LEFT(owner, 8) = 'permits#')
+                    AND EXISTS (SELECT 1 FROM {t}_holder AS h WHERE h.owner = {owner} AND h.expires_us > {now});
                 SET @oarlock = ROW_COUNT();
-                UPDATE {{t}}_holder SET lease_us = {{lease}}, expires_us = {{now}} + {{lease}} WHERE owner = {{owner}} AND @oarlock = 1;
+                UPDATE {t}_holder SET lease_us = {lease}, expires_us = {now} + {lease} WHERE owner = {owner} AND @oarlock = 1;
                 COMMIT",
-            )),
+            ),
             raise: fill("UPDATE {t}_lock SET token = ? WHERE name = ? AND token < ?"),
             sweep_is_due: fill("UPDATE {t}_meta SET value = {now} WHERE name = 'swept' AND ABS({now} - value) >= ?"),
             raise_floor: fill("UPDATE {t}_meta SET value = ? WHERE name = 'floor' AND value < ?"),
