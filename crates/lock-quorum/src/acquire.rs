@@ -73,8 +73,7 @@ impl QuorumLock {
                         Err(Denied::Busy)
                     }
                     Err(Denied::Young { left, .. }) => {
-                        let undone = self.undo(claim, &answers, rest).await;
-                        Err(Denied::Young { left, undone })
+                        Err(Denied::Young { left, undone: self.undo(claim, &answers, rest).await })
                     }
                     Err(denied) => Err(denied),
                 }
@@ -106,9 +105,7 @@ impl QuorumLock {
         if let Some(valid_until) = counted(Duration::ZERO) {
             return Ok((token, valid_until));
         }
-        let mut left: Vec<_> = fit.iter().flatten().copied().collect();
-        left.sort_unstable();
-        match left.into_iter().find(|left| counted(*left).is_some()) {
+        match fit.iter().flatten().copied().filter(|left| counted(*left).is_some()).min() {
             Some(left) => Err(Denied::Young { left, undone: false }),
             None => {
                 let wrong = "too few of the stores that granted the lock took the floor under later tokens, or said since \

@@ -79,8 +79,8 @@
 //! - **A hold that only just a majority granted** ends early if one of these stores is emptied. Its holder is told, and
 //!   the next is granted no sooner than the others allow. Renewals take the lock again where it is free, so this is rare.
 //! - **A store that is behind another URL of another store** breaks (E2). When stores are connected to, and at the first
-//!   lock if one is yet to be made, a lock of the quorum's own is taken in each and looked for in the others. Two databases of one server are not told apart from
-//!   two servers.
+//!   lock if one is yet to be made, a lock of the quorum's own is taken in each and looked for in the others. Two
+//!   databases of one server are not told apart from two servers.
 //! - **First come, first served**, values, kept holds, readers and permits: see [`Capabilities`].
 //!
 //! Names that begin with `oarlock-quorum/` are the quorum's own in each store; lists leave them out.
@@ -109,7 +109,6 @@ use lock_core::{
     Capabilities, Claim, Clock, DistributedLock, ErrorKind, Finding, Grant, Holder, Instant, ListQuery, LockName,
     LockStatus, Notice, OwnerId, Page, Renewal, Result, StoreToken, Unlocked,
 };
-
 use tokio::sync::OnceCell;
 
 use gather::{Answers, Request, gather};

@@ -7,7 +7,6 @@ use lock_core::{ErrorKind, Finding, Holder, ListQuery, LockName, LockStatus, Pag
 
 use crate::gather::{Answers, Request};
 use crate::member::Member;
-use crate::open::is_made;
 use crate::{Inner, rejoin, tally};
 
 impl Inner {
@@ -99,16 +98,12 @@ impl Inner {
         for ((number, member), answer) in (1..).zip(&self.members).zip(answers) {
             let amiss =
                 |what: String| Finding::new(what, "one more store that fails may end the quorum", "see to this store");
-            let is_unmade = match member.known() {
-                Some(client) if matches!(&answer, Some(Err(_))) => !is_made(client).await,
-                _ => false,
-            };
             match answer {
                 Some(Ok(found)) => findings.extend(found.into_iter().map(|found| {
                     Finding::new(format!("store {number}: {}", found.setting), found.voids, found.advice)
                 })),
                 // A file in which no lock was taken yet.
-                Some(Err(error)) if error.kind() == ErrorKind::Refused && is_unmade => {}
+                Some(Err(error)) if error.kind() == ErrorKind::Refused && member.is_unmade().await => {}
                 Some(Err(error)) => findings.push(amiss(error.to_string())),
                 None => findings.push(amiss(format!("store {number} does not answer"))),
             }

@@ -4,12 +4,13 @@ use std::collections::HashSet;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use lock_core::{Background, Claim, DistributedLock, Error, ErrorKind, Grant, OwnerId, Result, Unlocked};
-use std::sync::Arc;
 use tokio::time::Instant;
+
+use crate::rejoin;
 
 /// A client of one store.
 pub(crate) type Client = Arc<dyn DistributedLock>;
@@ -73,6 +74,12 @@ impl Member {
                 Error::new(ErrorKind::Unavailable, format!("store {} is not connected", self.number))
             })
         })
+    }
+
+    /// Is it a file that the first lock makes?
+    pub(crate) async fn is_unmade(&self) -> bool {
+        let Some(client) = self.known() else { return false };
+        client.holder(&rejoin::probe()).await.is_err_and(|error| error.kind() == ErrorKind::Refused)
     }
 
     /// Starts this, if it is time to connect. It reports by [`tell`](Self::tell).

@@ -48,15 +48,16 @@ impl QuorumLock {
         }
         let clients: Vec<_> = members.iter().filter_map(Member::known).cloned().collect();
         // What only looks on makes no store.
-        let made = join_all(clients.iter().map(|client| timeout(options.timeout, is_made(client)))).await;
-        let made: Vec<_> = made.into_iter().map(|made| made.unwrap_or(true)).collect();
+        let unmade = join_all(members.iter().map(|member| timeout(options.timeout, member.is_unmade()))).await;
+        let unmade: Vec<_> = unmade.into_iter().map(|unmade| unmade.unwrap_or(false)).collect();
         let apart = OnceCell::new();
-        if made.iter().all(|made| *made) {
+        if !unmade.contains(&true) {
             check_apart(&members, &options).await?;
             apart.set(()).expect("it is new");
         }
         if options.rejoin_after.is_some() {
-            for (client, _) in clients.iter().zip(made).filter(|(_, made)| *made) {
+            let made = members.iter().zip(unmade).filter(|(_, unmade)| !unmade);
+            for client in made.filter_map(|(member, _)| member.known()) {
                 // One that fails gets its mark by the first grant.
                 let marked = timeout(options.timeout, rejoin::marked_for(client)).await;
                 tracing::debug!(?marked, "a store's mark");
@@ -125,12 +126,6 @@ fn check(capabilities: &Capabilities, options: &QuorumOptions) -> Result<()> {
     Ok(())
 }
 
-/// No, if it is a file that the first lock makes.
-pub(crate) async fn is_made(client: &Client) -> bool {
-    let looked = client.holder(&rejoin::own("probe", client).name).await;
-    !looked.is_err_and(|error| error.kind() == ErrorKind::Refused)
-}
-
 /// No two of the stores are one and the same: what is held in one by a claim is not held in another.
 async fn check_apart(members: &[Member], options: &QuorumOptions) -> Result<()> {
     for (place, member) in members.iter().enumerate() {
@@ -151,10 +146,8 @@ async fn check_one_apart(members: &[Member], place: usize, client: &Client, opti
     if others.is_empty() {
         return Ok(());
     }
-    let mut probe = rejoin::own("probe", client);
     // One that a dead client left behind ends while this waits for it.
-    probe.lease = probe.lease.min(options.timeout / 2).max(client.capabilities().min_lease);
-    let probe = probe;
+    let probe = rejoin::own(rejoin::probe(), client, options.timeout / 2);
     let taking = async {
         // Others may have it for a moment.
         while client.try_lock(&probe).await.ok()?.is_none() {

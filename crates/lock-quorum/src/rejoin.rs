@@ -29,19 +29,32 @@ pub(crate) fn is_own(name: &LockName) -> bool {
     name.as_str().starts_with(OWN)
 }
 
-/// A claim to a lock of the quorum's own.
-pub(crate) fn own(name: &str, client: &Client) -> Claim {
-    let name = LockName::new(format!("{OWN}{name}").as_str()).expect("it is a name");
+/// The name of a lock of the quorum's own.
+fn own_name(name: &str) -> LockName {
+    LockName::new(format!("{OWN}{name}").as_str()).expect("it is a name")
+}
+
+/// What shows whether two stores are the same.
+pub(crate) fn probe() -> LockName {
+    own_name("probe")
+}
+
+fn mark() -> LockName {
+    own_name("mark")
+}
+
+/// A claim to a lock of the quorum's own, for so long where the store gives that, and no longer than a mark takes.
+pub(crate) fn own(name: LockName, client: &Client, lease: Duration) -> Claim {
     let owner = OwnerId::from_store(&format!("quorum@store:0#{:032x}", rand::rng().random::<u128>()));
     let capabilities = client.capabilities();
-    let lease = MAKING.max(capabilities.min_lease);
+    let lease = lease.min(MAKING).max(capabilities.min_lease);
     Claim::new(name, owner, capabilities.max_lease.map_or(lease, |longest| longest.min(lease)))
 }
 
 /// For how long the store has had its mark; `None`: it has none.
 pub(crate) async fn marked(client: &Client) -> Result<Option<Duration>> {
-    match client.holder(&own("mark", client).name).await {
-        Ok(Some(mark)) if mark.kept => Ok(Some(mark.held_for)),
+    match client.holder(&mark()).await {
+        Ok(Some(holder)) if holder.kept => Ok(Some(holder.held_for)),
         // Somebody is making it.
         Ok(Some(_)) => Ok(Some(Duration::ZERO)),
         Ok(None) => Ok(None),
@@ -56,7 +69,7 @@ pub(crate) async fn marked_for(client: &Client) -> Result<Duration> {
     if let Some(age) = marked(client).await? {
         return Ok(age);
     }
-    let claim = own("mark", client);
+    let claim = own(mark(), client, MAKING);
     if client.try_lock(&claim).await?.is_some() {
         client.keep(&claim, YEARS).await?;
     }

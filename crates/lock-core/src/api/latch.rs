@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use crate::contract::options::{LockOptions, MAX_DURATION};
 use crate::contract::{Error, ErrorKind, Instant, KEEP, ListQuery, LockName, Mode, Result};
+use crate::engine::LockGuard;
 use crate::engine::acquisition::{Acquisition, Verb};
 use crate::engine::core::{Core, closed, sleep_until};
-
-use crate::engine::LockGuard;
 use crate::engine::outage::Outage;
 use crate::engine::timing::OBSERVE;
 
@@ -138,8 +137,11 @@ impl Latch {
         let name = self.check("arrive")?;
         let (gate, place) = (gate(name)?, self.place(name, party)?);
         match self.look(name).await {
-            Ok(here) if here.arrived.contains(party) => return Ok(self.told(false, here.arrived.len())),
-            Ok(here) => self.check_room(&here, party)?,
+            Ok(here) => {
+                if let Some(known) = self.known(&here, party)? {
+                    return Ok(known);
+                }
+            }
             // It may have to be made first, as an SQLite file by the first lock.
             Err(error) if error.kind() == ErrorKind::Refused => {}
             Err(error) => return Err(error),
@@ -170,10 +172,9 @@ impl Latch {
         turn: &LockGuard,
     ) -> Result<Option<Arrival>> {
         let here = self.look(name).await?;
-        if here.arrived.contains(party) {
-            return Ok(Some(self.told(false, here.arrived.len())));
+        if let Some(known) = self.known(&here, party)? {
+            return Ok(Some(known));
         }
-        self.check_room(&here, party)?;
         let others = here.arriving.iter().filter(|other| *other != place.as_str()).count();
         if here.arrived.len() + others >= self.parties as usize {
             return Ok(None);
@@ -193,9 +194,13 @@ impl Latch {
         }
     }
 
-    fn check_room(&self, here: &Here, party: &str) -> Result<()> {
+    /// What a party is told that has arrived before; `None`, if it may arrive.
+    fn known(&self, here: &Here, party: &str) -> Result<Option<Arrival>> {
+        if here.arrived.contains(party) {
+            return Ok(Some(self.told(false, here.arrived.len())));
+        }
         if here.arrived.len() < self.parties as usize {
-            return Ok(());
+            return Ok(None);
         }
         let all = here.arrived.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         let wrong = format!("{party:?} is not one of the {} parties that have arrived: {all}", self.parties);
@@ -295,8 +300,8 @@ impl Latch {
         LockName::new(&format!("{}{}/{party}", self.before(name), self.parties))
     }
 
-    /// The same of a store that may have to be made first, as an SQLite file by the first lock. If that is not what it has
-    /// refused, the lock is refused too.
+    /// Who is there, also at a store that has to be made first, as an SQLite file by the first lock. If that is not what it
+    /// has refused, the lock is refused too.
     async fn look_or_make(&self, name: &LockName) -> Result<Here> {
         match self.look(name).await {
             Err(error) if error.kind() == ErrorKind::Refused => {}
@@ -310,6 +315,7 @@ impl Latch {
         self.look(name).await
     }
 
+    /// Who is there.
     async fn look(&self, name: &LockName) -> Result<Here> {
         let before = self.before(name);
         let mut query = ListQuery::new(before.clone());
