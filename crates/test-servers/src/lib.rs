@@ -34,6 +34,7 @@ pub use memcached::MemcachedServer;
 pub use peers::{curator_mutex, etcdctl_lock, go_mutex, kazoo_locks, redis_py_lock};
 pub use pgbouncer::PgBouncer;
 pub use postgres::PostgresServer;
+pub use process::status_of;
 pub use redis::RedisServer;
 pub use sentinel::Sentinels;
 pub use single::Single;

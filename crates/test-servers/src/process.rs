@@ -1,5 +1,6 @@
 //! What the servers have in common: a process of an unprivileged user, with its children, in a folder of its own.
 
+use std::fmt::Display;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -166,7 +167,7 @@ impl Process {
 }
 
 /// What `/proc` says of a process: its state, its parent and more. None: it is gone.
-fn status_of(pid: Pid) -> Option<String> {
+pub fn status_of(pid: impl Display) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The program's name, in parentheses, may have blanks in it.
     stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned())

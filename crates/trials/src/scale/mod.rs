@@ -98,10 +98,9 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
             fs::write(&options.record, text).map_err(|error| format!("{}: {error}", options.record.display()))?;
         }
     }
-    let page = page::page(&record);
     if options.write {
         let file = root().join("docs/scale.md");
-        return fs::write(&file, page).map_err(|error| format!("{}: {error}", file.display()));
+        return fs::write(&file, page::page(&record)).map_err(|error| format!("{}: {error}", file.display()));
     }
     Ok(())
 }

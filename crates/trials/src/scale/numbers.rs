@@ -160,47 +160,44 @@ async fn gather<T>(number: usize, one: impl AsyncFn(usize) -> Result<T>) -> Resu
 
 /// A lock is taken and given back, one time after the other.
 async fn pairs(locks: &Locks) -> Result<Vec<Duration>> {
-    let backend = locks.backend();
     let mut times = Vec::new();
     for turn in 0..TURNS {
-        let claim = claim(locks, "scale", turn)?;
         let begun = Instant::now();
-        taken(&**backend, &claim).await?;
-        backend.unlock(&claim).await.map_err(failed)?;
+        pair(locks, "scale", turn).await?;
         times.push(begun.elapsed());
     }
     Ok(times)
+}
+
+async fn pair(locks: &Locks, name: &str, number: usize) -> Result<()> {
+    let claim = claim(locks, name, number)?;
+    taken(&**locks.backend(), &claim).await?;
+    locks.backend().unlock(&claim).await.map(drop).map_err(failed)
 }
 
 async fn taken(backend: &dyn DistributedLock, claim: &Claim) -> Result<()> {
     backend.try_lock(claim).await.map_err(failed)?.map(drop).ok_or_else(|| format!("{} is taken", claim.name))
 }
 
-async fn among(locks: &Locks, number: usize, before: &Usage) -> Result<Step> {
+/// Pairs beside a crowd, each of which came in this way.
+async fn beside(locks: &Locks, number: usize, one: impl AsyncFn(usize) -> Result<()>) -> Result<Step> {
+    pairs(locks).await?;
+    let before = Usage::now();
+    gather(number, one).await?;
     let gathered = Usage::now();
     let times = pairs(locks).await?;
-    let step = cost(number, times.len(), before, &gathered, &Usage::now());
+    let step = cost(number, times.len(), &before, &gathered, &Usage::now());
     Ok(Step { time: median(times), ..step })
 }
 
 async fn held(locks: &Locks, number: usize) -> Result<Step> {
-    pairs(locks).await?;
-    let before = Usage::now();
     let one = async |number| taken(&**locks.backend(), &claim(locks, &format!("held-{number}"), number)?).await;
-    gather(number, one).await?;
-    among(locks, number, &before).await
+    beside(locks, number, one).await
 }
 
 async fn free(locks: &Locks, number: usize) -> Result<Step> {
-    pairs(locks).await?;
-    let before = Usage::now();
-    let one = async |number| {
-        let claim = claim(locks, &format!("free-{number}"), number)?;
-        taken(&**locks.backend(), &claim).await?;
-        locks.backend().unlock(&claim).await.map(drop).map_err(failed)
-    };
-    gather(number, one).await?;
-    among(locks, number, &before).await
+    let one = async |number| pair(locks, &format!("free-{number}"), number).await;
+    beside(locks, number, one).await
 }
 
 /// The time is that of a pair beside them; the rest is what one lock costs in a second.

@@ -5,6 +5,8 @@ use std::fs;
 use std::ops::Range;
 use std::time::Duration;
 
+use test_servers::status_of;
+
 /// The unit of processor times in `/proc`, a hundredth of a second on Linux.
 const TICK: Duration = Duration::from_millis(10);
 
@@ -56,11 +58,9 @@ fn descendants(root: u32) -> Vec<u32> {
     all
 }
 
-/// What the system says of a process, from its state on.
+/// Of a process that has gone, nothing.
 fn stat(id: u32) -> String {
-    let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
-    // The program's name, in parentheses, may have blanks in it.
-    stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned()).unwrap_or_default()
+    status_of(id).unwrap_or_default()
 }
 
 fn field(stat: &str, at: usize) -> Option<u64> {
