@@ -1,5 +1,6 @@
 //! Who asks for what: the owner of one acquisition, and the claim that it makes.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,6 +89,11 @@ impl fmt::Debug for OwnerId {
     }
 }
 
+thread_local! {
+    /// Where owner ids are put together.
+    static TEXT: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
 /// Draws owner ids: everything of them that stays the same in a process.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
@@ -123,7 +129,11 @@ impl Identity {
         // A store within the process is copied with what the generator draws next, and no two copies share one.
         let uuid = Uuid::from_bytes(if within { rand::random() } else { random() });
         let uuid = uuid.hyphenated().encode_lower(&mut buffer);
-        OwnerId([&*self.prefix, uuid].concat().into())
+        TEXT.with_borrow_mut(|text| {
+            text.clear();
+            text.extend([&*self.prefix, uuid]);
+            OwnerId::from_store(text)
+        })
     }
 }
 

@@ -98,27 +98,28 @@ impl LockOptions {
     /// # Errors
     /// [`ErrorKind::Invalid`] naming the option; [`ErrorKind::Unsupported`] where the backend cannot do it.
     pub(crate) fn check(&self, backend: &Capabilities) -> Result<()> {
+        let (any, shortest) = (Duration::ZERO, backend.min_lease);
         let named = [
-            ("lease", Some(self.lease)),
-            ("wait", self.wait),
-            ("hold_for", self.hold_for),
-            ("max_hold", self.max_hold),
-            ("hand_over_for", Some(self.hand_over_for)),
-            ("outage", Some(self.outage)),
+            ("lease", Some(self.lease), shortest),
+            ("wait", self.wait, any),
+            ("hold_for", self.hold_for, shortest),
+            ("max_hold", self.max_hold, shortest),
+            ("hand_over_for", Some(self.hand_over_for), any),
+            ("outage", Some(self.outage), any),
         ];
-        for (option, value) in named {
+        for (option, value, shortest) in named {
             let Some(value) = value else { continue };
             let days = MAX_DURATION.as_secs() / 86_400;
             if value > MAX_DURATION {
                 return Err(Error::new(ErrorKind::Invalid, format!("{option} is longer than {days} days")));
             }
-            if !matches!(option, "wait" | "hand_over_for" | "outage") && value < backend.min_lease {
+            if value < shortest {
                 return Err(Error::new(
                     ErrorKind::Invalid,
                     format!(
                         "{option} is {}, shorter than {}, the shortest of {}",
                         humantime::format_duration(value),
-                        humantime::format_duration(backend.min_lease),
+                        humantime::format_duration(shortest),
                         backend.backend
                     ),
                 ));

@@ -62,9 +62,16 @@ pub(crate) struct Acquisition<'a> {
     value: Option<&'a LockValue>,
     verb: Verb,
     deadline: Option<Instant>,
-    /// Who holds the lock, once the store was asked and has answered.
+    /// If there is a deadline.
+    asked: Option<Box<Asked>>,
+}
+
+/// Who holds the lock: a question that is asked shortly before the wait is over.
+#[derive(Default)]
+struct Asked {
+    /// The store's answer.
     told: OnceLock<Result<Option<Holder>>>,
-    /// It was.
+    /// It has come.
     heard: Notify,
 }
 
@@ -84,8 +91,8 @@ impl<'a> Acquisition<'a> {
         // A wait of zero bounds nothing: one request has to be let through.
         let wait = options.wait.filter(|wait| !wait.is_zero());
         let deadline = wait.map(|wait| core.clock.now() + wait);
-        let (told, heard) = (OnceLock::new(), Notify::new());
-        Ok(Self { core, name: known, options, owner, value: None, verb, deadline, told, heard })
+        let asked = deadline.map(|_| Box::default());
+        Ok(Self { core, name: known, options, owner, value: None, verb, deadline, asked })
     }
 
     /// With a value to show.
@@ -95,7 +102,7 @@ impl<'a> Acquisition<'a> {
     }
 
     /// The lock, however it comes.
-    pub(crate) async fn lock(self) -> Result<LockGuard> {
+    pub(crate) async fn lock(&self) -> Result<LockGuard> {
         match self.run().await? {
             Some(guard) => Ok(guard),
             // Busy, which only the one try of a wait of zero is told.
@@ -118,13 +125,14 @@ impl<'a> Acquisition<'a> {
         let verb = self.verb.name();
         let span = tracing::debug_span!("acquire", verb, name = %self.name, owner = Empty, token = Empty);
         let began = Began::now();
-        let seeking = async {
+        // Where it stands, for it is large.
+        let seeking = pin!(async {
             tokio::select! {
                 biased;
                 outcome = self.seek() => outcome,
                 never = self.ask_in_time() => match never {},
             }
-        };
+        });
         let outcome = seeking.instrument(span.clone()).await;
         self.core.telemetry.acquired(began, outcome.as_ref().map(Option::as_ref));
         let guard = outcome?;
@@ -144,8 +152,8 @@ impl<'a> Acquisition<'a> {
         // After a failure it goes on with the right that it had.
         let mut again = None;
         loop {
-            let (came, began) = match again.take() {
-                Some(permit) => (Come::Ask(permit), core.clock.now()),
+            let came = match again.take() {
+                Some(permit) => Come::Ask(permit),
                 None => self.come().await?,
             };
             let lease = core.lease(self.options);
@@ -157,7 +165,7 @@ impl<'a> Acquisition<'a> {
                 Come::GoOn(request) => Ok(self.request(request.abandon(), lease)),
                 Come::Failed(error, since) => Err((error, since)),
             };
-            let (error, permit) = match request {
+            let (error, permit, back) = match request {
                 Ok(request) => match request.answer(self.deadline, self.options, self.owner).await {
                     Outcome::Granted(guard) => return Ok(Some(guard)),
                     Outcome::Busy => return Ok(None),
@@ -179,11 +187,13 @@ impl<'a> Acquisition<'a> {
                         continue;
                     }
                     Outcome::TimedOut(end) => return Err(self.failed(self.timed_out(end).await)),
-                    Outcome::Failed(error, permit) => (error, Some(permit)),
+                    Outcome::Failed { error, took, permit } => {
+                        (error, Some(permit), timing::stood_in_line(took, core.capabilities.answers_within))
+                    }
                 },
                 Err((error, since)) => {
                     outage.heard_of(since);
-                    (error, None)
+                    (error, None, false)
                 }
             };
             if error.kind() == ErrorKind::Invalid && core.lease(self.options) < lease {
@@ -191,8 +201,6 @@ impl<'a> Acquisition<'a> {
                 again = permit;
                 continue;
             }
-            let took = core.clock.now().saturating_duration_since(began);
-            let back = permit.is_some() && timing::stood_in_line(took, core.capabilities.answers_within);
             let pause = outage.pause(&error, back, core.clock.now(), self.options.outage).filter(|_| self.waits());
             if let Some(pause) = pause
                 && self.pause(pause).await
@@ -209,30 +217,29 @@ impl<'a> Acquisition<'a> {
         }
     }
 
-    /// Comes to the queue in the process, and waits there for its turn, which began at the time that is answered.
-    async fn come(&self) -> Result<(Come, Instant)> {
+    /// Comes to the queue in the process, and waits there for its turn.
+    async fn come(&self) -> Result<Come> {
         let core = self.core;
         // The store's line is the only one in which all modes stand.
         match self.options.mode {
             Mode::Exclusive => {}
-            Mode::Shared => return Ok((self.come_to_read(), core.clock.now())),
-            Mode::Permits { .. } => return Ok((Come::Ask(None), core.clock.now())),
+            Mode::Shared => return Ok(self.come_to_read()),
+            Mode::Permits { .. } => return Ok(Come::Ask(None)),
         }
         loop {
-            let now = core.clock.now();
-            let ticket = Ticket { options: self.options, owner: self.owner, waits: self.waits(), now };
+            let ticket = Ticket { options: self.options, owner: self.owner, waits: self.waits() };
             let place = match core.queue.enter(self.name, ticket) {
                 Entry::Again(lease) => {
                     if let Some(guard) = LockGuard::new(lease, Arc::clone(core)).taken() {
-                        return Ok((Come::Held(guard), now));
+                        return Ok(Come::Held(guard));
                     }
                     continue;
                 }
-                Entry::Busy => return Ok((Come::Busy, now)),
-                Entry::Ask(permit) => return Ok((Come::Ask(permit), now)),
+                Entry::Busy => return Ok(Come::Busy),
+                Entry::Ask(permit) => return Ok(Come::Ask(permit)),
                 Entry::Wait(place) => place,
             };
-            let came = match self.stand_in_line(place).await? {
+            return Ok(match self.stand_in_line(place).await? {
                 Turn::Held(guard) => match guard.taken() {
                     Some(guard) => Come::Held(guard),
                     // This process was paused. It comes again, with what is left of its wait.
@@ -241,8 +248,7 @@ impl<'a> Acquisition<'a> {
                 Turn::Ask(permit) => Come::Ask(Some(permit)),
                 Turn::GoOn(request) => Come::GoOn(request),
                 Turn::Failed(error, since) => Come::Failed(error, since),
-            };
-            return Ok((came, core.clock.now()));
+            });
         }
     }
 
@@ -331,10 +337,11 @@ impl<'a> Acquisition<'a> {
             return Error::timeout(wait, Some(holder));
         }
         let answer = async {
+            let Some(Asked { told, heard }) = self.asked.as_deref() else { return std::future::pending().await };
             loop {
                 // Made before the question, so that no notification falls in between.
-                let heard = self.heard.notified();
-                if let Some(told) = self.told.get() {
+                let heard = heard.notified();
+                if let Some(told) = told.get() {
                     return told.clone();
                 }
                 heard.await;
@@ -360,12 +367,12 @@ impl<'a> Acquisition<'a> {
     /// Asks who holds the lock, a little before the wait is over: the answer is there by then, and a store that is slow
     /// is not taken for one that is away.
     async fn ask_in_time(&self) -> Infallible {
-        if let Some(deadline) = self.deadline {
+        if let (Some(deadline), Some(asked)) = (self.deadline, &self.asked) {
             let wait = self.options.wait.unwrap_or_default();
             self.core.clock.sleep_until(deadline.saturating_sub(timing::question(wait))).await;
             let answer = self.core.who_holds.ask(&self.core.backend, self.name).await;
-            let _ = self.told.set(answer);
-            self.heard.notify_waiters();
+            let _ = asked.told.set(answer);
+            asked.heard.notify_waiters();
         }
         std::future::pending().await
     }

@@ -136,12 +136,10 @@ impl LockGuard {
     /// # If the reply is lost
     /// That is an error too, and the background repeats the release, which can touch no later holder.
     pub async fn unlock(mut self) -> Result<()> {
-        // Asked first: whoever has it too may release it as soon as this one has left.
-        let is_held = self.is_held();
         let before = match self.leave() {
             Leave::HandedOver => return Ok(()),
-            Leave::Kept if is_held => return Ok(()),
-            Leave::Kept => return Err(self.lost(self.lease.loss())),
+            Leave::Kept { held: true } => return self.core.check_process("unlock"),
+            Leave::Kept { held: false } => return Err(self.lost(self.lease.loss())),
             Leave::Release(before) => before,
         };
         if self.phase == Phase::Over {
@@ -202,7 +200,7 @@ impl LockGuard {
         }
         self.core.telemetry.held(self.began);
         self.phase = match left {
-            Leave::Kept => {
+            Leave::Kept { .. } => {
                 if self.in_hands {
                     hold.put_down(self.lease.turn);
                 }

@@ -66,9 +66,10 @@ impl std::fmt::Debug for Entry {
 impl State {
     fn schedule(&mut self, hold: Arc<Hold>, due: Instant, renew: bool) {
         let id = hold.id;
-        self.remove(id);
+        if let Some(before) = self.holds.insert(id, Entry { due, renew, hold }) {
+            self.order.remove(&(before.due, id));
+        }
         self.order.insert((due, id));
-        self.holds.insert(id, Entry { due, renew, hold });
     }
 
     fn remove(&mut self, id: u64) -> Option<Entry> {

@@ -65,7 +65,7 @@ impl World {
 
     /// Comes for the lock; `patience` is how often it lets others go first before it gives up.
     async fn acquire(self: &Arc<Self>, options: LockOptions, patience: Option<usize>) -> Option<Guard> {
-        let ticket = Ticket { options: &options, owner: None, waits: true, now: self.clock.now() };
+        let ticket = Ticket { options: &options, owner: None, waits: true };
         let name = name();
         match self.queue.enter(&name, ticket) {
             Entry::Ask(permit) => self.ask(options, permit, patience).await,

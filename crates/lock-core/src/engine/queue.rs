@@ -59,8 +59,8 @@ pub(crate) enum Entry<'a, G, A> {
 
 /// What becomes of a guard's lock when the guard goes.
 pub(crate) enum Leave {
-    /// Its owner has other guards.
-    Kept,
+    /// Its owner has other guards. Was it held? Whoever has one may release it as soon as this has gone.
+    Kept { held: bool },
     /// The next task has it.
     HandedOver,
     /// It is to be released in the store; so it had ended before, if it had.
@@ -73,7 +73,6 @@ pub(crate) struct Ticket<'a> {
     pub(crate) options: &'a LockOptions,
     pub(crate) owner: Option<&'a Owner>,
     pub(crate) waits: bool,
-    pub(crate) now: Instant,
 }
 
 impl<G, A> Queue<G, A> {
@@ -111,7 +110,7 @@ impl<G, A> Queue<G, A> {
         let mut lines = self.shard(name);
         let line = lines.line(name);
         let over = match &mut line.holding {
-            Some(holding) if holding.lease.hold.runs(holding.lease.turn, ticket.now) => {
+            Some(holding) if holding.runs() => {
                 if holding.is_of(ticket.owner) {
                     holding.guards += 1;
                     return Entry::Again(holding.lease.clone());
@@ -213,7 +212,7 @@ impl<G, A> Queue<G, A> {
             let holding = line.holding.as_mut().filter(|holding| holding.is(hold))?;
             if holding.guards > 1 {
                 holding.guards -= 1;
-                return Some(Left::Kept);
+                return Some(Left::Kept { held: hold.runs(lease.turn, hold.now()) });
             }
             if !line.asks
                 && line.first().is_some_and(|first| hold.options.can_share(&first.options))
@@ -228,7 +227,7 @@ impl<G, A> Queue<G, A> {
             Some(Left::Free { next: line.promote(), _before: before })
         });
         match left.flatten() {
-            Some(Left::Kept) => Leave::Kept,
+            Some(Left::Kept { held }) => Leave::Kept { held },
             Some(Left::HandedOver { lease, first, as_well, .. }) => {
                 hold.handed_over();
                 give([first], &lease, &guard);
@@ -311,7 +310,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 enum Left<G, A> {
-    Kept,
+    Kept { held: bool },
     HandedOver { lease: Lease, first: Waiter<G, A>, as_well: Vec<Waiter<G, A>>, _before: Option<Holding> },
     Free { next: Option<Waiter<G, A>>, _before: Option<Holding> },
 }

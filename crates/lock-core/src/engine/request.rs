@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime::{self, Handle};
 
@@ -26,7 +27,14 @@ pub(crate) struct Request {
     answer: Answering,
     pending: Pending,
     permit: Option<Permit>,
-    /// Where it began: its timers and connections are of no use elsewhere.
+    /// If the answer did not come at once.
+    waits: Option<Waits>,
+}
+
+/// A task that waits for an answer.
+struct Waits {
+    since: Instant,
+    /// Where: the request's timers and connections are of no use elsewhere.
     runtime: Option<runtime::Id>,
 }
 
@@ -40,8 +48,8 @@ pub(crate) enum Outcome {
     TooLow(Option<Permit>),
     /// There is time until then to ask who holds the lock.
     TimedOut(Instant),
-    /// With the right to ask again.
-    Failed(Error, Option<Permit>),
+    /// After it was waited for so long; with the right to ask again.
+    Failed { error: Error, took: Duration, permit: Option<Permit> },
 }
 
 enum Answer {
@@ -57,12 +65,12 @@ impl Request {
         let answer = Box::pin(async move {
             if waits { backend.lock(&claim).await.map(Some) } else { backend.try_lock(&claim).await }
         });
-        Self { answer, pending, permit, runtime: here() }
+        Self { answer, pending, permit, waits: None }
     }
 
     /// May the task that runs now go on with it?
     pub(crate) fn is_at_home(&self) -> bool {
-        self.runtime == here()
+        self.waits.as_ref().is_some_and(|waits| waits.runtime == here())
     }
 
     /// Waits for the answer. Dropped before that, the next task in line goes on with it; if there is none, it is
@@ -74,16 +82,22 @@ impl Request {
         owner: Option<&Owner>,
     ) -> Outcome {
         let mut passing = PassOn { request: Some(self), options };
-        let Self { answer, pending: Pending { core, .. }, .. } = passing.request.as_mut().expect("just put in");
+        let request = passing.request.as_mut().expect("just put in");
+        let Self { answer, pending: Pending { core, .. }, waits, .. } = request;
+        let has_to_wait = async {
+            *waits = Some(Waits { since: core.clock.now(), runtime: here() });
+            std::future::pending().await
+        };
         let answer = tokio::select! {
             biased;
             answer = answer => Answer::Of(answer),
+            never = has_to_wait => match never {},
             () = core.closed.cancelled() => Answer::Closed,
             () = sleep_until(&*core.clock, deadline) => Answer::TimedOut,
         };
         let answer = match answer {
             Answer::Of(answer) => answer,
-            Answer::Closed => return Outcome::Failed(closed(), None),
+            Answer::Closed => return Outcome::Failed { error: closed(), took: Duration::ZERO, permit: None },
             Answer::TimedOut => {
                 let core = Arc::clone(core);
                 let late = core.clock.now() + timing::GRACE;
@@ -93,7 +107,7 @@ impl Request {
                 return Outcome::TimedOut(late);
             }
         };
-        let Some(Self { mut pending, permit, answer: asked, .. }) = passing.request.take() else {
+        let Some(Self { mut pending, permit, answer: asked, waits }) = passing.request.take() else {
             return Outcome::Busy;
         };
         drop(asked);
@@ -125,13 +139,14 @@ impl Request {
                 Outcome::Busy
             }
             Err(error) => {
+                let now = pending.core.clock.now();
+                let took = waits.map_or(Duration::ZERO, |waits| now.saturating_duration_since(waits.since));
                 if error.is_refused() {
                     pending.claim = None;
                 } else {
-                    let late = pending.core.clock.now() + timing::GRACE;
-                    pending.undo(late).await;
+                    pending.undo(now + timing::GRACE).await;
                 }
-                Outcome::Failed(error, permit)
+                Outcome::Failed { error, took, permit }
             }
         }
     }

@@ -25,10 +25,9 @@ pub(crate) async fn together(
     if !suits || core.check_open("lock").is_err() || options.check(&core.capabilities).is_err() {
         return None;
     }
-    let now = core.clock.now();
     let is_free = |name| {
         // As one that does not wait: nobody of the process who does is overtaken, since the store's line is asked.
-        let ticket = Ticket { options, owner: None, waits: false, now };
+        let ticket = Ticket { options, owner: None, waits: false };
         matches!(core.queue.enter(name, ticket), Entry::Ask(None))
     };
     if !names.iter().all(is_free) {

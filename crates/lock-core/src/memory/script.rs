@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::watch;
 
 use super::store::Store;
@@ -79,9 +80,11 @@ pub(super) fn failure(kind: ErrorKind) -> Error {
 impl Faults {
     /// A request on its way to the store.
     pub(super) async fn request(&self, verb: Verb) -> Result<()> {
-        if !self.any.load(Ordering::Acquire) {
-            return Ok(());
-        }
+        // The rest is boxed so that whoever has no script makes small futures.
+        if self.any.load(Ordering::Acquire) { self.scripted(verb).boxed().await } else { Ok(()) }
+    }
+
+    async fn scripted(&self, verb: Verb) -> Result<()> {
         // The sender lives as long as `self`.
         let _ = self.stalled.subscribe().wait_for(|stalled| !stalled).await;
         let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,9 +96,12 @@ impl Faults {
 
     /// A reply on its way back.
     pub(super) async fn reply(&self, clock: &Arc<dyn Clock>) {
-        if !self.any.load(Ordering::Acquire) {
-            return;
+        if self.any.load(Ordering::Acquire) {
+            self.delayed(clock).boxed().await;
         }
+    }
+
+    async fn delayed(&self, clock: &Arc<dyn Clock>) {
         let _ = self.stalled.subscribe().wait_for(|stalled| !stalled).await;
         let delay = self.plan.lock().unwrap_or_else(PoisonError::into_inner).reply_delay;
         if !delay.is_zero() {

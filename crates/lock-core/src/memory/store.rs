@@ -23,6 +23,8 @@ pub(super) struct Store {
 #[derive(Debug, Default)]
 struct State {
     locks: HashMap<LockName, Lock, RandomState>,
+    /// What the lock had that was forgotten last, for the next.
+    spare: Vec<Holding>,
     /// One counter for all names: a name that is forgotten when nobody uses it still gets higher tokens later.
     tokens: u64,
     /// Until when the lines of rate limiters are taken, in microseconds of the store's time.
@@ -122,13 +124,13 @@ impl Store {
 
     pub(super) fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
         let (mut state, now) = self.state();
-        let State { locks, tokens, .. } = &mut *state;
+        let State { locks, tokens, spare, .. } = &mut *state;
         if let Some(lock) = locks.get_mut(&claim.name)
             && lock.settle(tokens, now)
         {
             return lock.join(claim, tokens, now);
         }
-        let mut lock = Lock::default();
+        let mut lock = Lock { holdings: std::mem::take(spare), ..Lock::default() };
         let grant = lock.hold(claim, tokens, now);
         locks.insert(claim.name.clone(), lock);
         Ok(Some(grant))
@@ -206,7 +208,7 @@ impl Store {
 
     pub(super) fn unlock(&self, claim: &Claim) -> Unlocked {
         let (mut state, now) = self.state();
-        let State { locks, tokens, .. } = &mut *state;
+        let State { locks, tokens, spare, .. } = &mut *state;
         let Some(lock) = locks.get_mut(&claim.name) else { return Unlocked::NotHeld };
         lock.settle(tokens, now);
         let is_held = match lock.held_by(&claim.owner) {
@@ -219,8 +221,10 @@ impl Store {
                 false
             }
         };
-        if !lock.settle(tokens, now) {
-            locks.remove(&claim.name);
+        if !lock.settle(tokens, now)
+            && let Some(unused) = locks.remove(&claim.name)
+        {
+            *spare = unused.holdings;
         }
         if is_held { Unlocked::Released } else { Unlocked::NotHeld }
     }

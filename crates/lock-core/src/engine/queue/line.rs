@@ -54,6 +54,11 @@ impl Holding {
         Arc::ptr_eq(&self.lease.hold, hold)
     }
 
+    pub(super) fn runs(&self) -> bool {
+        let Lease { hold, turn } = &self.lease;
+        hold.runs(*turn, hold.now())
+    }
+
     pub(super) fn is_of(&self, owner: Option<&Owner>) -> bool {
         owner.is_some_and(|owner| self.owner.as_ref().is_some_and(|mine| mine.key() == owner.key()))
     }

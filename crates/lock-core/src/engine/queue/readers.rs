@@ -88,8 +88,9 @@ impl<G, A> Queue<G, A> {
     /// A reader goes.
     pub(super) fn leave_reading(&self, lease: &Lease) -> Leave {
         let hold = &lease.hold;
+        let held = hold.runs(lease.turn, hold.now());
         if !hold.go_out() {
-            return Leave::Kept;
+            return Leave::Kept { held };
         }
         let closed = self.in_line(lease.name(), |line| line.reading.take_if(|reading| reading.is(hold)));
         drop(closed);
