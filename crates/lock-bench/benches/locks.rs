@@ -39,8 +39,14 @@ fn main() -> ExitCode {
     if wanted("sqlite-uncontended") {
         figures.push(runtime.block_on(sqlite::uncontended(folder.path(), 15, second / 2)));
     }
+    if wanted("sqlite-library") {
+        figures.push(runtime.block_on(sqlite::beside_the_library(folder.path(), 9, second / 2)));
+    }
     if wanted("sqlite-contended") {
         figures.extend(sqlite::contended(folder.path(), 5, second * 4));
+    }
+    if wanted("sqlite-crowded") {
+        figures.push(sqlite::crowded(5, second * 4));
     }
     if wanted("memory-owners") {
         figures.push(runtime.block_on(memory::many_owners(7, 10_000)));
@@ -87,6 +93,9 @@ fn main() -> ExitCode {
     if wanted("etcd-messages") {
         figures.push(threads.block_on(etcd::messages(5, second * 2)));
     }
+    if wanted("sqlite-names") {
+        figures.push(threads.block_on(sqlite::many_names(folder.path(), 7, second)));
+    }
     if wanted("redis-queue-one-name") {
         figures.extend(threads.block_on(queue::one_name(7, second)));
     }
@@ -102,6 +111,9 @@ fn main() -> ExitCode {
     if wanted("redis-contended") {
         figures.extend(runtime.block_on(redis::contended(5, second * 2)));
     }
+    if wanted("redis-crowded") {
+        figures.push(redis::crowded(5, second * 4));
+    }
     if wanted("postgres-uncontended") {
         figures.push(runtime.block_on(postgres::uncontended(9, second)));
     }
@@ -111,8 +123,12 @@ fn main() -> ExitCode {
     if wanted("postgres-contended") {
         figures.extend(runtime.block_on(postgres::eight_processes(folder.path(), 5, second * 4)));
     }
+    if wanted("postgres-crowded") {
+        figures.push(postgres::crowded(5, second * 4));
+    }
     if wanted("postgres-sessions") {
         figures.extend(postgres::sessions(5, second * 4));
+        figures.push(postgres::crowded_sessions(5, second * 4));
     }
     if wanted("postgres-kept") {
         figures.extend(runtime.block_on(postgres::kept(10_000, second * 30)));
@@ -131,6 +147,7 @@ fn main() -> ExitCode {
     }
     if wanted("mysql-sessions") {
         figures.extend(mysql::sessions(5, second * 4));
+        figures.push(mysql::crowded_sessions(5, second * 4));
     }
     if wanted("mysql-crowded") {
         figures.push(mysql::crowded(5, second * 4));

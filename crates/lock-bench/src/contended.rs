@@ -125,7 +125,7 @@ pub(crate) fn run(kind: &str, place: impl AsRef<Path>, load: Load) -> Round {
 }
 
 /// The same with so many processes.
-pub(crate) fn run_many(count: usize, kind: &str, place: impl AsRef<Path>, load: Load) -> Round {
+fn run_many(count: usize, kind: &str, place: impl AsRef<Path>, load: Load) -> Round {
     let (start, done) = processes(count, kind, place.as_ref(), load);
     let counts: Vec<f64> = done.iter().map(|done| done.turns.len() as f64).collect();
     let fairness = jain(&counts);
@@ -169,6 +169,22 @@ pub(crate) fn run_together(kind: &str, place: impl AsRef<Path>, load: Load) -> C
     let rate = acquisitions / load.during.as_secs_f64();
     println!("    {kind}, {PROCESSES} processes: {rate:.0} acquisitions/s, at most {at_once} at once");
     Crowd { rate, acquisitions, at_once: at_once.unsigned_abs(), statements }
+}
+
+/// A hundred processes on one name, per two of them: their hand-offs per second, each time at a place of its own.
+pub(crate) fn crowded<S, P: AsRef<Path>>(
+    (store, kind): (&str, &str),
+    rounds: usize,
+    during: Duration,
+    start: impl Fn() -> S,
+    place: impl Fn(&S) -> P,
+) -> Figure {
+    let rate = |count| {
+        let server = start();
+        run_many(count, kind, place(&server), Load::even(Duration::ZERO, during)).hand_off_rate
+    };
+    let ratios = (0..rounds).map(|_| rate(100) / rate(2)).collect();
+    Figure::at_least(format!("{store}: hand-offs with 100 processes / with 2"), ratios, 0.8)
 }
 
 /// Locks by sessions, with 8 processes on one name and sections of nothing: the rate, per that of the server's own lock,

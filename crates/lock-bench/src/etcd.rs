@@ -90,10 +90,7 @@ fn bare_pair(during: Duration) -> f64 {
 
 /// A hundred processes on one name, per two of them.
 pub fn crowded(rounds: usize, during: Duration) -> Figure {
-    let load = Load::even(Duration::ZERO, during);
-    let rate = |count| contended::run_many(count, "etcd", EtcdCluster::start_durable().url(), load).hand_off_rate;
-    let ratios = (0..rounds).map(|_| rate(100) / rate(2)).collect();
-    Figure::at_least("etcd: hand-offs with 100 processes / with 2", ratios, 0.8)
+    contended::crowded(("etcd", "etcd"), rounds, during, EtcdCluster::start_durable, EtcdCluster::url)
 }
 
 /// How many messages the server sends for each release, to a thousand clients that want a hundred locks.

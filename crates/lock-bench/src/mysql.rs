@@ -9,7 +9,7 @@ use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{Connection, MySqlConnection, MySqlPool, Row};
 use test_servers::MariaDbServer;
 
-use crate::contended::{Load, by_sessions, run, run_many};
+use crate::contended::{self, Load, by_sessions, run};
 use crate::peers::GET_LOCK;
 use crate::{Figure, PAUSE, cycle, idle, interleaved, middle};
 
@@ -71,11 +71,14 @@ pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [F
 
 /// A hundred processes on one name, per two of them.
 pub fn crowded(rounds: usize, during: Duration) -> Figure {
-    let load = Load::even(Duration::ZERO, during);
-    let server = || MariaDbServer::start_durable_with(&["--max-connections=1000"]);
-    let rate = |count| run_many(count, "mysql", server().url(), load).hand_off_rate;
-    let ratios = (0..rounds).map(|_| rate(100) / rate(2)).collect();
-    Figure::at_least("mariadb: hand-offs with 100 processes / with 2", ratios, 0.8)
+    let start = || MariaDbServer::start_durable_with(&["--max-connections=1000"]);
+    contended::crowded(("mariadb", "mysql"), rounds, during, start, MariaDbServer::url)
+}
+
+/// The same by sessions.
+pub fn crowded_sessions(rounds: usize, during: Duration) -> Figure {
+    let start = || MariaDbServer::start_durable_with(&["--max-connections=1000"]);
+    contended::crowded(("mariadb by sessions", "mysql-session"), rounds, during, start, MariaDbServer::url)
 }
 
 /// By sessions, per MySQL's own lock.

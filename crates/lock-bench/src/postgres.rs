@@ -11,7 +11,7 @@ use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection, PgPool};
 use test_servers::PostgresServer;
 
-use crate::contended::{Load, by_sessions, run};
+use crate::contended::{self, Load, by_sessions, run};
 use crate::peers::ADVISORY;
 use crate::{Figure, PAUSE, cycle, idle, interleaved, middle, tasks};
 
@@ -88,13 +88,14 @@ pub async fn many_names(rounds: usize, each: Duration) -> Figure {
 }
 
 /// 8 processes on one name, with 2 ms holds and pauses: the rate, per that of `flock` in the same round; the median
-/// hand-off, per bare pair; statements per acquisition; and Jain's index.
-pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [Figure; 4] {
+/// hand-off, per bare pair; statements per acquisition; and Jain's index. And the median hand-off with nothing between.
+pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [Figure; 5] {
     let load = Load::even(PAUSE, each);
     let server = PostgresServer::start_durable(&["track_functions=all"]);
     drop(PostgresLock::connect(&server.url(), "bench").await.expect("a server"));
     let bare = bare(&server).await;
     let (mut rates, mut hand_offs, mut statements, mut fairness) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut busy = Vec::new();
     for _ in 0..rounds {
         let base = run("flock", folder, load);
         let single = middle(Duration::from_secs(1), async || pair(&bare).await).await;
@@ -106,13 +107,28 @@ pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [F
         hand_offs.push(ours.at(0.5).as_secs_f64() / single);
         statements.push(asked as f64 / (ours.rate * each.as_secs_f64()));
         fairness.push(ours.fairness);
+        let ours = run("postgres", server.url(), Load::even(Duration::ZERO, each));
+        busy.push(ours.at(0.5).as_secs_f64() / single);
     }
     [
         Figure::at_least("postgres: 8 processes, 2 ms holds and pauses / flock", rates, 0.72),
         Figure::at_most("postgres: 8 processes, median hand-off / bare pair", hand_offs, 2.5),
+        Figure::at_most("postgres: 8 processes, nothing between, median hand-off / bare pair", busy, 1.3),
         Figure::at_most("postgres: 8 processes, statements per acquisition", statements, 3.0),
         Figure::at_least("postgres: 8 processes, fairness", fairness, 0.99),
     ]
+}
+
+/// A hundred processes on one name, per two of them.
+pub fn crowded(rounds: usize, during: Duration) -> Figure {
+    let start = || PostgresServer::start_durable(&["max_connections=1000"]);
+    contended::crowded(("postgres", "postgres"), rounds, during, start, PostgresServer::url)
+}
+
+/// The same by sessions.
+pub fn crowded_sessions(rounds: usize, during: Duration) -> Figure {
+    let start = || PostgresServer::start_durable(&["max_connections=1000"]);
+    contended::crowded(("postgres by sessions", "postgres-session"), rounds, during, start, PostgresServer::url)
 }
 
 /// `count` clients, as of so many processes, that wait for one lock which nobody releases: what each of them asks in a

@@ -125,3 +125,8 @@ async fn bare_cycle(mut bare: MultiplexedConnection, release: Arc<Script>, task:
     assert_eq!(released, 1);
     Instant::now()
 }
+
+/// A hundred processes on one name, per two of them.
+pub fn crowded(rounds: usize, during: Duration) -> Figure {
+    contended::crowded(("redis", "redis"), rounds, during, RedisServer::start_durable, RedisServer::url)
+}

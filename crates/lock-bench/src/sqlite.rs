@@ -1,24 +1,31 @@
-//! SQLite: without contention a lock's two statements against a bare insert and delete by the same client crate, on a
-//! file with the same settings; and eight processes against `flock`.
+//! SQLite: without contention a lock's two statements against a bare insert and delete, by `sqlx` and by SQLite's own
+//! interface, on files with the same settings; many tasks against one; and processes against `flock` and against few.
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lock_core::Locks;
 use lock_sql::SqliteLock;
+use rusqlite::Connection;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
-use sqlx::{ConnectOptions, Connection};
+use sqlx::{ConnectOptions, Connection as _};
 
-use crate::contended::{Load, run};
-use crate::{Figure, PAUSE, interleaved};
+use crate::contended::{self, Load, run};
+use crate::{Figure, PAUSE, interleaved, tasks};
+
+/// The table of the bare pairs.
+const HELD: &str = "CREATE TABLE held (name TEXT PRIMARY KEY, owner TEXT, expires INTEGER) STRICT, WITHOUT ROWID";
+
+async fn locks(file: &Path) -> Locks {
+    Locks::new(Arc::new(SqliteLock::open(file, "bench").await.expect("a new file")))
+}
 
 /// Lock and unlock, nobody else there: the median time, per that of a bare insert-and-delete pair.
 pub async fn uncontended(folder: &Path, rounds: usize, each: Duration) -> Figure {
     let _one_core = OneCore::take();
-    let store = SqliteLock::open(folder.join("ours.db"), "bench").await.expect("a new file");
-    let locks = Locks::new(Arc::new(store));
+    let locks = locks(&folder.join("ours.db")).await;
     let mutex = locks.mutex("bench");
     let mut bare = SqliteConnectOptions::new()
         .filename(folder.join("bare.db"))
@@ -28,10 +35,7 @@ pub async fn uncontended(folder: &Path, rounds: usize, each: Duration) -> Figure
         .connect()
         .await
         .expect("a new file");
-    sqlx::query("CREATE TABLE held (name TEXT PRIMARY KEY, owner TEXT, expires INTEGER) STRICT, WITHOUT ROWID")
-        .execute(&mut bare)
-        .await
-        .expect("a new table");
+    sqlx::query(HELD).execute(&mut bare).await.expect("a new table");
     let mut ratios = Vec::new();
     for _ in 0..rounds {
         let pair = async || {
@@ -48,6 +52,63 @@ pub async fn uncontended(folder: &Path, rounds: usize, each: Duration) -> Figure
     drop(locks.shutdown(Duration::from_secs(1)).await);
     bare.close().await.expect("no statement is open");
     Figure::at_most("sqlite: lock + unlock, median time / bare insert + delete", ratios, 1.2)
+}
+
+/// The same, per that of a bare pair by the library's own interface: the statements are prepared once, and no other thread
+/// is asked.
+pub async fn beside_the_library(folder: &Path, rounds: usize, each: Duration) -> Figure {
+    let _one_core = OneCore::take();
+    let locks = locks(&folder.join("ours-too.db")).await;
+    let mutex = locks.mutex("bench");
+    let bare = Connection::open(folder.join("library.db")).expect("a new file");
+    bare.execute_batch(&format!("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; {HELD}"))
+        .expect("a new table");
+    let mut insert = bare.prepare("INSERT INTO held VALUES (?, ?, ?)").expect("a statement");
+    let mut delete = bare.prepare("DELETE FROM held WHERE name = ? AND owner = ?").expect("a statement");
+    let mut ratios = Vec::new();
+    for _ in 0..rounds {
+        let pair = async || {
+            insert.execute(("bench", "owner", 1)).expect("free");
+            delete.execute(("bench", "owner")).expect("held");
+        };
+        let cycle = async || mutex.lock().await.expect("free").unlock().await.expect("held");
+        let [ours, base] = interleaved(each, cycle, pair).await;
+        println!("    sqlite: {:.1} us, insert + delete by the library {:.1} us", ours * 1e6, base * 1e6);
+        ratios.push(ours / base);
+    }
+    drop(locks.shutdown(Duration::from_secs(1)).await);
+    Figure::at_most("sqlite: lock + unlock, median time / insert + delete by the C interface", ratios, 2.5)
+}
+
+/// 64 tasks on 64 names: their rate, per that of one task.
+pub async fn many_names(folder: &Path, rounds: usize, each: Duration) -> Figure {
+    let locks = locks(&folder.join("names.db")).await;
+    let rate = async |tasks| {
+        let locks = locks.clone();
+        let cycle = move |task: usize| {
+            let mutex = locks.mutex(task.to_string());
+            async move {
+                let held = mutex.lock().await.expect("free");
+                let taken = Instant::now();
+                held.unlock().await.expect("answered");
+                taken
+            }
+        };
+        tasks::run(tasks, each, cycle).await.rate
+    };
+    let mut ratios = Vec::new();
+    for _ in 0..rounds {
+        let (one, many) = (rate(1).await, rate(64).await);
+        println!("    sqlite: 64 tasks on 64 names {many:.0}/s, one task {one:.0}/s");
+        ratios.push(many / one);
+    }
+    Figure::at_least("sqlite: 64 tasks on 64 names, rate / one task", ratios, 2.0)
+}
+
+/// A hundred processes on one name, per two of them.
+pub fn crowded(rounds: usize, during: Duration) -> Figure {
+    let start = || tempfile::tempdir().expect("a temporary folder");
+    contended::crowded(("sqlite", "sqlite"), rounds, during, start, |folder| folder.path().join("crowd.db"))
 }
 
 /// 8 processes on one name, with holds and pauses of 2 ms: acquisitions per second, per those by `flock`; and

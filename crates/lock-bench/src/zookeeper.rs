@@ -9,7 +9,7 @@ use lock_zookeeper::ZookeeperLock;
 use test_servers::ZookeeperServers;
 use zookeeper_client::{Acls, Client, CreateMode, LockOptions, LockPrefix, OwnedLockClient};
 
-use crate::contended::{Load, run, run_many};
+use crate::contended::{self, Load, run};
 use crate::peers::Peer;
 use crate::{Figure, PAUSE, cycle, interleaved};
 
@@ -76,10 +76,7 @@ pub fn contended(folder: &Path, rounds: usize, during: Duration) -> [Figure; 4] 
 /// A hundred processes on one name, per two of them.
 pub fn crowded(rounds: usize, during: Duration) -> Figure {
     let servers = servers();
-    let load = Load::even(Duration::ZERO, during);
-    let rate = |count| run_many(count, "zookeeper", servers.url(), load).hand_off_rate;
-    let ratios = (0..rounds).map(|_| rate(100) / rate(2)).collect();
-    Figure::at_least("zookeeper: hand-offs with 100 processes / with 2", ratios, 0.8)
+    contended::crowded(("zookeeper", "zookeeper"), rounds, during, || (), |()| servers.url())
 }
 
 /// A worker with Curator's lock, in Java.

@@ -98,28 +98,30 @@ impl LockOptions {
     /// # Errors
     /// [`ErrorKind::Invalid`] naming the option; [`ErrorKind::Unsupported`] where the backend cannot do it.
     pub(crate) fn check(&self, backend: &Capabilities) -> Result<()> {
-        let (any, shortest) = (Duration::ZERO, backend.min_lease);
-        let named = [
-            ("lease", Some(self.lease), shortest),
-            ("wait", self.wait, any),
-            ("hold_for", self.hold_for, shortest),
-            ("max_hold", self.max_hold, shortest),
-            ("hand_over_for", Some(self.hand_over_for), any),
-            ("outage", Some(self.outage), any),
+        /// And whether it is bounded by the shortest lease.
+        const NAMED: [(&str, bool); 6] = [
+            ("lease", true),
+            ("wait", false),
+            ("hold_for", true),
+            ("max_hold", true),
+            ("hand_over_for", false),
+            ("outage", false),
         ];
-        for (option, value, shortest) in named {
+        let values =
+            [Some(self.lease), self.wait, self.hold_for, self.max_hold, Some(self.hand_over_for), Some(self.outage)];
+        for ((option, is_bounded), value) in NAMED.into_iter().zip(values) {
             let Some(value) = value else { continue };
             let days = MAX_DURATION.as_secs() / 86_400;
             if value > MAX_DURATION {
                 return Err(Error::new(ErrorKind::Invalid, format!("{option} is longer than {days} days")));
             }
-            if value < shortest {
+            if is_bounded && value < backend.min_lease {
                 return Err(Error::new(
                     ErrorKind::Invalid,
                     format!(
                         "{option} is {}, shorter than {}, the shortest of {}",
                         humantime::format_duration(value),
-                        humantime::format_duration(shortest),
+                        humantime::format_duration(backend.min_lease),
                         backend.backend
                     ),
                 ));

@@ -49,7 +49,11 @@ pub(crate) enum Outcome {
     /// There is time until then to ask who holds the lock.
     TimedOut(Instant),
     /// After it was waited for so long; with the right to ask again.
-    Failed { error: Error, took: Duration, permit: Option<Permit> },
+    Failed {
+        error: Error,
+        took: Duration,
+        permit: Option<Permit>,
+    },
 }
 
 enum Answer {

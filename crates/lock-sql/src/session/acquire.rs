@@ -11,7 +11,7 @@ use super::{AnsweredBy, BySessions, Does, Failed, SessionOf, Taken};
 use crate::server::{Again, Statement};
 
 /// Who waits for longer than this is shown to others.
-const MOMENT: Duration = Duration::from_millis(10);
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// How often a waiter looks whether its session is still in line.
 const TURN: Duration = Duration::from_secs(5);

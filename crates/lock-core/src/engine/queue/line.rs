@@ -34,7 +34,7 @@ pub(super) struct Line<G, A> {
     /// How many others stand there, each by itself.
     pub(super) alone: usize,
     /// What readers share.
-    pub(super) reading: Option<Reading>,
+    pub(super) reading: Option<Box<Reading>>,
 }
 
 pub(super) struct Holding {

@@ -43,7 +43,7 @@ impl<G, A> Line<G, A> {
         if self.is_wanted_alone() {
             return None;
         }
-        let Reading { lease, joined } = self.reading.as_mut()?;
+        let Reading { lease, joined } = self.reading.as_deref_mut()?;
         let hold = &lease.hold;
         let open = *joined < options.hand_overs && hold.options.can_share(options) && hold.lets_in(now);
         if !open || !hold.come_in() {
@@ -71,7 +71,7 @@ impl<G, A> Queue<G, A> {
             let mut lines = self.shard(lease.name());
             let line = lines.line(lease.name());
             let alone = line.holding.take_if(is_over);
-            let before = shares.then(|| line.reading.replace(Reading { lease: lease.clone(), joined: 0 }));
+            let before = shares.then(|| line.reading.replace(Box::new(Reading { lease: lease.clone(), joined: 0 })));
             let next = line.promote();
             if line.is_unused() {
                 lines.forget(lease.name());

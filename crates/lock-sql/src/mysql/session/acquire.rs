@@ -18,8 +18,8 @@ const PATIENCE: u32 = 30;
 /// The same of who has to be.
 const FAIR_PATIENCE: u32 = 1_000_000;
 
-/// A grant that was answered later than this is confirmed by another request, so that it is a whole lease.
-const SOON: Duration = Duration::from_millis(50);
+/// A grant that took a longer part of its lease than this is confirmed by another request, so that it is a whole lease.
+const PART: u32 = 20;
 
 /// Why there is no note of this session's.
 struct Seen {
@@ -91,7 +91,7 @@ impl MySqlSessionLock {
                     let statement = &statements.waits_no_more;
                     session.ask_in_time(&self.server, statement, script(statement, values)).await?;
                 }
-                let valid_until = match waits && heard.saturating_duration_since(asked) > SOON {
+                let valid_until = match waits && heard.saturating_duration_since(asked) > claim.lease / PART {
                     true => self.confirm(session, claim, key).await?,
                     false => sent + duration(micros(claim.lease)),
                 };
