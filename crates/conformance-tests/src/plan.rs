@@ -19,6 +19,10 @@ pub enum Blow {
     Stop,
     /// A worker is killed, and another takes its place.
     Kill,
+    /// A worker can open no more files and connections.
+    Starve,
+    /// A worker's runtime is dropped with all that runs on it, and its locks go on on another.
+    ReplaceRuntime,
     /// Nothing goes through, and what was on its way is lost.
     Cut,
     /// The same for requests alone.
@@ -43,6 +47,8 @@ pub enum Blow {
     Reset,
     /// Connections are reset, and new ones refused.
     Refuse,
+    /// Connections lead to another server of the store, as through a balancer.
+    Balance,
     /// A server is stopped.
     PauseServer,
     /// A server is killed, and started again after a while.
@@ -67,9 +73,11 @@ enum Victim {
 }
 
 /// Each with its name, who is struck, and for how many leases it lasts.
-const BLOWS: [(Blow, &str, Victim, Range<f64>); 19] = [
+const BLOWS: [(Blow, &str, Victim, Range<f64>); 22] = [
     (Blow::Stop, "stop", Victim::Worker, 1.2..2.5),
     (Blow::Kill, "kill", Victim::Worker, 0.0..0.0),
+    (Blow::Starve, "starve", Victim::Worker, 0.5..3.0),
+    (Blow::ReplaceRuntime, "replace-runtime", Victim::Worker, 0.0..0.0),
     (Blow::Cut, "cut", Victim::Network, 0.2..2.5),
     (Blow::CutRequests, "cut-requests", Victim::Network, 0.2..2.5),
     (Blow::CutAnswers, "cut-answers", Victim::Network, 0.2..2.5),
@@ -82,6 +90,7 @@ const BLOWS: [(Blow, &str, Victim, Range<f64>); 19] = [
     (Blow::DelayAnswers, "delay-answers", Victim::Network, 1.0..3.0),
     (Blow::Reset, "reset", Victim::Network, 0.0..0.0),
     (Blow::Refuse, "refuse", Victim::Network, 0.2..1.5),
+    (Blow::Balance, "balance", Victim::Network, 0.5..4.0),
     (Blow::PauseServer, "pause-server", Victim::Server, 0.2..2.0),
     (Blow::KillServer, "kill-server", Victim::Server, 0.0..1.0),
     (Blow::RestartServer, "restart-server", Victim::Server, 0.0..0.0),
@@ -138,7 +147,7 @@ impl Blow {
 
     /// Ends it.
     pub(crate) fn relieve(self, proxy: &Proxy) {
-        if matches!(self, Self::Cut | Self::CutRequests | Self::CutAnswers | Self::Swallow) {
+        if matches!(self, Self::Cut | Self::CutRequests | Self::CutAnswers | Self::Swallow | Self::Balance) {
             proxy.reset();
         }
         proxy.forward();
@@ -288,7 +297,7 @@ mod tests {
     #[test]
     fn everybody_suffers_what_is_meant_for_them_and_all_of_it() {
         let mut all = Vec::new();
-        for (lane, wanted) in [(LANES[0], 2), (LANES[2], 12), (LANES[3], 17)] {
+        for (lane, wanted) in [(LANES[0], 4), (LANES[2], 13), (LANES[3], 18)] {
             let mut kinds: Vec<_> = drawn(lane, 7).iter().map(|step| step.blow).collect();
             kinds.sort_unstable();
             kinds.dedup();

@@ -4,10 +4,13 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::{BoxFuture, try_join_all};
 use lock_core::{Lease, Mode};
+use rustix::io::Errno;
 
 use crate::history::{Log, What, monotonic};
 use crate::resource::{Access, Kind, Resource};
@@ -92,6 +95,9 @@ pub struct Elsewhere {
     pub open: Open,
 }
 
+/// After so long, who may open nothing tries again.
+const HUNGRY: Duration = Duration::from_millis(20);
+
 /// Counters in files of a folder.
 struct Files(PathBuf);
 
@@ -101,7 +107,13 @@ impl Protected for Files {
     async fn access(&self, resource: &str, shown: &Shown, wanted: Wanted) -> io::Result<Option<u64>> {
         let (path, token) = (Workload::resource(&self.0, resource), shown.token);
         let done = tokio::task::spawn_blocking(move || {
-            let mut resource = Resource::open(&path)?;
+            let mut resource = loop {
+                match Resource::open(&path) {
+                    // It may open nothing at the moment: see `Blow::Starve`.
+                    Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => sleep(HUNGRY),
+                    opened => break opened?,
+                }
+            };
             match wanted {
                 Wanted::Read => resource.read(token),
                 Wanted::Share => resource.share(token),

@@ -36,6 +36,8 @@ struct Mode {
     answers: Way,
     /// New connections are closed at once.
     refuse: bool,
+    /// New connections lead to this server.
+    leads_to: Option<SocketAddr>,
     /// Connections with a lower number are reset.
     reset_below: u64,
     /// Connections with a lower number have ended for their clients.
@@ -165,6 +167,12 @@ impl Proxy {
         self.mode.send_modify(|mode| mode.refuse = true);
     }
 
+    /// New connections lead to this server, and those that are there are reset, as by a balancer.
+    pub fn lead_to(&self, server: SocketAddr) {
+        self.mode.send_modify(|mode| mode.leads_to = Some(server));
+        self.reset();
+    }
+
     /// The connections that are there now are reset, and what they carried is lost.
     pub fn reset(&self) {
         self.mode.send_modify(|mode| mode.reset_below = self.connections());
@@ -206,9 +214,14 @@ async fn accept(
     ports: Ports,
 ) {
     while let Ok((client, _)) = listener.accept().await {
-        if mode.borrow().refuse {
+        let (refuse, leads_to) = {
+            let mode = mode.borrow();
+            (mode.refuse, mode.leads_to)
+        };
+        if refuse {
             continue;
         }
+        let server = leads_to.unwrap_or(server);
         let number = count.fetch_add(1, Ordering::SeqCst);
         tokio::spawn(carry(client, server, number, mode.clone(), Arc::clone(&ports)));
     }

@@ -90,6 +90,8 @@ impl TortureOptions {
 /// What is tortured.
 pub struct Site {
     servers: Vec<Box<dyn Server>>,
+    /// A client may reach any of them in the stead of another.
+    balanced: bool,
     url: Box<Url>,
     peers: Vec<(Library, Box<Peer>)>,
 }
@@ -110,12 +112,18 @@ impl Site {
     /// A store without a server that could be struck: only the workers are.
     pub fn at(url: impl Into<String>) -> Self {
         let url = url.into();
-        Self { servers: Vec::new(), url: Box::new(move |_| url.clone()), peers: Vec::new() }
+        Self { servers: Vec::new(), balanced: false, url: Box::new(move |_| url.clone()), peers: Vec::new() }
     }
 
     /// Servers, and the URL of a client that reaches them at these addresses, in their order.
     pub fn of(servers: Vec<Box<dyn Server>>, url: impl Fn(&[SocketAddr]) -> String + 'static) -> Self {
-        Self { servers, url: Box::new(url), peers: Vec::new() }
+        Self { servers, balanced: false, url: Box::new(url), peers: Vec::new() }
+    }
+
+    /// Servers of one store: a balancer may lead a client to any of them in the stead of another.
+    #[must_use]
+    pub fn balanced(self) -> Self {
+        Self { balanced: true, ..self }
     }
 
     /// Beside the workers, another library's lock takes the same ones, and is struck as they are. It reaches the servers at
@@ -176,7 +184,9 @@ async fn run_in(options: &TortureOptions, site: Site, folder: &Path) -> io::Resu
     let struck_for = options.duration.saturating_sub(options.calm());
     let mut suffering = JoinSet::new();
     for (lane, victim) in victims {
-        let blows: Vec<_> = options.blows.iter().copied().filter(|blow| victim.can_suffer(*blow)).collect();
+        // Who may open nothing could not reach the resources either, and only of files is that waited for.
+        let can = |blow: &Blow| victim.can_suffer(*blow) && (*blow != Blow::Starve || options.resources.is_none());
+        let blows: Vec<_> = options.blows.iter().copied().filter(can).collect();
         let plan = plan(lane, options.seed, &blows, options.lease, struck_for);
         suffering.spawn(victim.suffer(lane, plan, start, log.clone()));
     }
@@ -230,8 +240,10 @@ fn victims(options: &TortureOptions, site: Site, folder: &Path) -> io::Result<Ve
     for (worker, peer) in ours.chain(site.peers.iter().map(Some)).enumerate() {
         let proxies: Vec<_> = fronts.iter().map(|front| Proxy::new(*front)).collect();
         let addresses: Vec<_> = proxies.iter().map(Proxy::address).collect();
-        let networks = proxies.into_iter().enumerate();
-        victims.extend(networks.map(|(server, proxy)| (Lane::Network { worker, server }, Victim::Network(proxy))));
+        for (server, proxy) in proxies.into_iter().enumerate() {
+            let others = fronts.iter().copied().filter(|front| site.balanced && *front != fronts[server]).collect();
+            victims.push((Lane::Network { worker, server }, Victim::Network { proxy, others }));
+        }
         let names = names(peer.map(|(library, _)| *library));
         let peer = peer.map(|(library, program)| (*library, program(&addresses)));
         let seat = seat(options, worker, names, (site.url)(&addresses), folder, peer)?;
@@ -250,7 +262,7 @@ fn seat(
 ) -> io::Result<Seat> {
     let (options, folder) = (options.clone(), folder.to_owned());
     let lease_ms = options.lease.as_millis() as u64;
-    Seat::new(move |successor| {
+    Seat::new(peer.is_none(), move |successor| {
         let kind = peer.as_ref().map_or("worker", |(library, _)| library.name());
         let client = format!("{kind}-{number}-{successor}");
         let mut rng = StdRng::seed_from_u64(options.seed ^ (number as u64) << 32 ^ successor as u64);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use rustix::process::Rlimit;
 use tokio::time::Instant;
 
 use crate::history::{Log, What};
@@ -59,7 +60,11 @@ pub trait Server: Send + 'static {
 /// Who suffers what a plan says.
 pub(crate) enum Victim {
     Worker(Box<Seat>),
-    Network(Proxy),
+    /// A way to a server, and the others that are as good.
+    Network {
+        proxy: Proxy,
+        others: Vec<SocketAddr>,
+    },
     /// `None` while it is away, in a thread where it may block.
     Server {
         server: Option<Box<dyn Server>>,
@@ -70,8 +75,14 @@ pub(crate) enum Victim {
 impl Victim {
     /// Can it suffer this, if its kind can?
     pub(crate) fn can_suffer(&self, blow: Blow) -> bool {
-        let server = if let Self::Server { server, .. } = self { server.as_ref() } else { None };
-        !blow.is_particular() || server.is_some_and(|server| server.suffers().contains(&blow))
+        match self {
+            Self::Worker(seat) => seat.is_ours || !matches!(blow, Blow::Starve | Blow::ReplaceRuntime),
+            Self::Network { others, .. } => !blow.is_particular() && (blow != Blow::Balance || !others.is_empty()),
+            Self::Server { .. } if blow == Blow::Balance => false,
+            Self::Server { server, .. } => {
+                !blow.is_particular() || server.as_ref().is_some_and(|server| server.suffers().contains(&blow))
+            }
+        }
     }
 
     /// Suffers all that is planned, from `start` on. What comes late, because something took its time, lasts no
@@ -92,8 +103,12 @@ impl Victim {
     async fn strike(&mut self, step: &Step, log: &Log) -> io::Result<()> {
         match self {
             Self::Worker(seat) => seat.strike(step.blow, log).await,
-            Self::Network(proxy) => {
-                step.blow.strike(proxy, step.delay);
+            Self::Network { proxy, others } => {
+                match step.blow {
+                    // One of them, by chance.
+                    Blow::Balance => proxy.lead_to(others[step.delay.subsec_nanos() as usize % others.len()]),
+                    blow => blow.strike(proxy, step.delay),
+                }
                 Ok(())
             }
             Self::Server { server, proxy } => {
@@ -121,7 +136,7 @@ impl Victim {
     async fn relieve(&mut self, blow: Blow, log: &Log) -> io::Result<()> {
         match self {
             Self::Worker(seat) => seat.relieve(blow, log),
-            Self::Network(proxy) => {
+            Self::Network { proxy, .. } => {
                 blow.relieve(proxy);
                 Ok(())
             }
@@ -163,24 +178,36 @@ async fn away(
 pub(crate) struct Seat {
     /// What the next one is to do: its name in the history ends with its number, and its choices come from that.
     role: Box<dyn Fn(usize) -> (String, Role) + Send>,
+    /// It takes our locks, and not those of another library.
+    is_ours: bool,
     worker: Worker,
+    /// What it may open otherwise, while it may open nothing.
+    allowed: Option<Rlimit>,
     /// Who had the place, the present one last.
     pub(crate) clients: Vec<String>,
 }
 
 impl Seat {
-    pub(crate) fn new(role: impl Fn(usize) -> (String, Role) + Send + 'static) -> io::Result<Self> {
+    pub(crate) fn new(is_ours: bool, role: impl Fn(usize) -> (String, Role) + Send + 'static) -> io::Result<Self> {
         let (client, first) = role(0);
         let worker = Worker::spawn(&first, &[])?;
-        Ok(Self { role: Box::new(role), worker, clients: vec![client] })
+        Ok(Self { role: Box::new(role), is_ours, worker, allowed: None, clients: vec![client] })
     }
 
     pub(crate) async fn strike(&mut self, blow: Blow, log: &Log) -> io::Result<()> {
         let log = log.client(self.clients.last().map_or("", String::as_str));
-        if blow == Blow::Stop {
-            self.worker.signal(Signal::SIGSTOP)?;
-            log.log(0, What::Stopped);
-            return Ok(());
+        match blow {
+            Blow::Stop => {
+                self.worker.signal(Signal::SIGSTOP)?;
+                log.log(0, What::Stopped);
+                return Ok(());
+            }
+            Blow::Starve => {
+                self.allowed = Some(self.worker.may_open(Rlimit { current: Some(0), maximum: None })?);
+                return Ok(());
+            }
+            Blow::ReplaceRuntime => return self.worker.replace_runtime(),
+            _ => {}
         }
         log.log(0, What::Killed);
         self.worker.kill().await?;
@@ -194,6 +221,9 @@ impl Seat {
         if blow == Blow::Stop {
             log.client(self.clients.last().map_or("", String::as_str)).log(0, What::Continued);
             self.worker.signal(Signal::SIGCONT)?;
+        }
+        if let Some(allowed) = self.allowed.take() {
+            self.worker.may_open(allowed)?;
         }
         Ok(())
     }

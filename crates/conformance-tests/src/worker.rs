@@ -6,17 +6,19 @@ use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use lock_core::{Config, ErrorKind, FencingToken, LockGuard, Locks, Registry};
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
+use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::family::{self, Task};
 use crate::history::monotonic;
 use crate::protected::{Open, Places};
-use crate::resource::Resource;
-use crate::workload::{self, Workload};
+use crate::resource;
+use crate::workload::{self, Going, Workload};
 
 /// The environment variable that makes a process a worker.
 const ROLE: &str = "CONFORMANCE_WORKER";
@@ -98,12 +100,20 @@ pub fn worker_main_with(registry: &Registry, open: Open) -> Option<ExitCode> {
 fn main_of(registry: &Registry, open: Option<Open>) -> Option<ExitCode> {
     let role = std::env::var(ROLE).ok()?;
     let role: Role = serde_json::from_str(&role).expect("the parent writes roles");
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let done = runtime.and_then(|runtime| {
-        let done = runtime.block_on(work(registry, role, open));
-        runtime.shutdown_background();
-        done
-    });
+    let mut begun = None;
+    let done = loop {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let done = runtime.and_then(|runtime| {
+            let done = runtime.block_on(work(registry, &role, open, &mut begun));
+            runtime.shutdown_background();
+            done
+        });
+        match done {
+            Ok(Next::AnotherRuntime) => {}
+            Ok(Next::End) => break Ok(()),
+            Err(error) => break Err(error),
+        }
+    };
     Some(match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -113,35 +123,73 @@ fn main_of(registry: &Registry, open: Option<Open>) -> Option<ExitCode> {
     })
 }
 
-async fn work(registry: &Registry, role: Role, open: Option<Open>) -> io::Result<()> {
+/// What a worker does after what it did on one runtime.
+enum Next {
+    AnotherRuntime,
+    End,
+}
+
+/// Works until the end, or until it is to go on on another runtime with what was `begun`.
+async fn work(
+    registry: &Registry,
+    role: &Role,
+    open: Option<Open>,
+    begun: &mut Option<(Locks, Going)>,
+) -> io::Result<Next> {
     let config = Config::from_url(&role.url).map_err(io::Error::other)?;
     let lease = Duration::from_millis(role.lease_ms);
     let mut orders = BufReader::new(tokio::io::stdin()).lines();
-    let locks = loop {
-        match registry.connect(config.clone()).await {
-            Ok(locks) => break locks,
-            // It works by itself, and may have come into a fault. It ends when nobody waits for it any more.
-            Err(error) if (role.workload.is_some() || role.task.is_some()) && error.kind() != ErrorKind::Invalid => {
-                if let Ok(end) = tokio::time::timeout(lease / 10, orders.next_line()).await
-                    && end?.is_none()
-                {
-                    return Ok(());
-                }
-            }
-            Err(error) => return Err(io::Error::other(error)),
+    let mut replaced = signal(SignalKind::window_change())?;
+    let (locks, going) = match begun {
+        Some(begun) => begun,
+        None => {
+            let Some(locks) = connected(registry, &config, role, lease, &mut orders).await? else {
+                return Ok(Next::End);
+            };
+            let going = Going::new(role.workload.as_ref())?;
+            begun.insert((locks, going))
         }
     };
-    match (role.workload, role.task) {
+    match (&role.workload, &role.task) {
         (Some(workload), _) => {
             let places = match (workload.places.is_empty(), open) {
                 (true, _) => Places::files(&workload.folder),
                 (false, Some(open)) => Places::open(&workload.places, open).await?,
                 (false, None) => return Err(io::Error::other("this program opens no places: see `worker_main_with`")),
             };
-            workload::run(&locks, lease, &workload, &places, orders).await
+            tokio::select! {
+                biased;
+                _ = replaced.recv(), if workload.peer.is_none() => return Ok(Next::AnotherRuntime),
+                done = workload::run(locks, lease, workload, &places, going, orders) => done?,
+            }
         }
-        (_, Some(task)) => family::work(&locks, lease, &task, orders).await,
-        _ => obey(&locks, lease, &mut orders).await,
+        (_, Some(task)) => family::work(locks, lease, task, orders).await?,
+        _ => obey(locks, lease, &mut orders).await?,
+    }
+    Ok(Next::End)
+}
+
+/// Connects. None: nobody waits for it any more.
+async fn connected(
+    registry: &Registry,
+    config: &Config,
+    role: &Role,
+    lease: Duration,
+    orders: &mut Lines<BufReader<tokio::io::Stdin>>,
+) -> io::Result<Option<Locks>> {
+    loop {
+        match registry.connect(config.clone()).await {
+            Ok(locks) => return Ok(Some(locks)),
+            // It works by itself, and may have come into a fault.
+            Err(error) if (role.workload.is_some() || role.task.is_some()) && error.kind() != ErrorKind::Invalid => {
+                if let Ok(end) = tokio::time::timeout(lease / 10, orders.next_line()).await
+                    && end?.is_none()
+                {
+                    return Ok(None);
+                }
+            }
+            Err(error) => return Err(io::Error::other(error)),
+        }
     }
 }
 
@@ -209,8 +257,10 @@ fn nothing_held() -> io::Error {
 async fn with_guard(guard: &LockGuard, order: Order) -> io::Result<Answer> {
     let token = guard.fencing_token().get();
     Ok(match order {
-        Order::Read { path } => Answer::Value(Resource::open(path.as_ref())?.read(token)?.ok()),
-        Order::Write { path, value } => Answer::Value(Resource::open(path.as_ref())?.write(token, value)?.ok()),
+        Order::Read { path } => Answer::Value(resource::Resource::open(path.as_ref())?.read(token)?.ok()),
+        Order::Write { path, value } => {
+            Answer::Value(resource::Resource::open(path.as_ref())?.write(token, value)?.ok())
+        }
         Order::Lost => {
             guard.lost().await;
             Answer::Told
@@ -266,6 +316,22 @@ impl Worker {
     pub(crate) async fn ask(&mut self, order: &Order) -> io::Result<Answer> {
         self.tell(order).await?;
         self.answer().await
+    }
+
+    /// Sets how many files and connections it may have open, and answers how many that were. The upper limit stays.
+    pub(crate) fn may_open(&self, limit: Rlimit) -> io::Result<Rlimit> {
+        let pid = self.pid().and_then(|pid| rustix::process::Pid::from_raw(pid.as_raw()));
+        let pid = pid.ok_or_else(|| io::Error::other("the worker was waited for"))?;
+        let before = getrlimit(Resource::Nofile);
+        let limit = Rlimit { maximum: before.maximum, ..limit };
+        Ok(prlimit(Some(pid), Resource::Nofile, limit)?)
+    }
+
+    /// Has it drop its runtime, and go on on another. To who is not asked this yet, or is about to end, the signal means
+    /// nothing.
+    pub(crate) fn replace_runtime(&self) -> io::Result<()> {
+        let pid = self.pid().ok_or_else(|| io::Error::other("the worker was waited for"))?;
+        Ok(kill(pid, Signal::SIGWINCH)?)
     }
 
     /// Sends it a signal, and what it started.

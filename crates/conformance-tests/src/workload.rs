@@ -88,26 +88,41 @@ impl Workload {
     }
 }
 
+/// How far a worker is, which may go on on another runtime.
+pub(crate) struct Going {
+    /// Of who works by itself.
+    recorder: Option<Recorder>,
+    rng: StdRng,
+    counted: u64,
+}
+
+impl Going {
+    pub(crate) fn new(workload: Option<&Workload>) -> io::Result<Self> {
+        let recorder = workload.map(|workload| workload.log().map(Recorder::new)).transpose()?;
+        let rng = StdRng::seed_from_u64(workload.map_or(0, |workload| workload.seed));
+        Ok(Self { recorder, rng, counted: 0 })
+    }
+}
+
 pub(crate) async fn run(
     locks: &Locks,
     lease: Duration,
     workload: &Workload,
     places: &Places,
+    going: &mut Going,
     mut stdin: Lines<BufReader<Stdin>>,
 ) -> io::Result<()> {
-    let recorder = Recorder::new(workload.log()?);
-    let mut rng = StdRng::seed_from_u64(workload.seed);
     // Ends when the parent lets go of its end of the pipe, or dies.
     let mut parent = std::pin::pin!(async move { while let Ok(Some(_)) = stdin.next_line().await {} });
     if let Some(program) = &workload.peer {
         return peer::run(locks, lease, workload, places, program, parent).await;
     }
-    let mut counted = 0;
-    while workload.rounds.is_none_or(|rounds| counted < rounds) {
+    let Going { recorder: Some(recorder), rng, counted } = going else { return Ok(()) };
+    while workload.rounds.is_none_or(|rounds| *counted < rounds) {
         tokio::select! {
             biased;
             () = &mut parent => break,
-            round = round(locks, lease, workload, places, &recorder, &mut rng) => counted += u64::from(round?),
+            round = round(locks, lease, workload, places, recorder, rng) => *counted += u64::from(round?),
         }
     }
     // What it could not release, the store ends by itself.

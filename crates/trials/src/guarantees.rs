@@ -224,7 +224,7 @@ fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
 }
 
 /// Wraps paragraphs and lists; tables and headings stay as they are.
-fn wrap(text: &str) -> String {
+pub(crate) fn wrap(text: &str) -> String {
     let (mut page, mut block) = (String::new(), String::new());
     for line in text.lines().chain([""]) {
         let stays = line.is_empty() || line.starts_with(['|', '#']);

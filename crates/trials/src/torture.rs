@@ -143,12 +143,13 @@ pub(crate) fn site(backend: &str, folder: &Path) -> Result<Site, String> {
         "quorum-redis" => quorum::redis(),
         "quorum-sqlite" => quorum::sqlite(folder),
         "zookeeper" => {
-            Site::of(ZookeeperServers::start_with(3, &[]).apart(), |addresses| hosts("zookeeper", addresses))
+            Site::of(ZookeeperServers::start_with(3, &[]).apart(), |addresses| hosts("zookeeper", addresses)).balanced()
         }
         "zookeeper-rw" => Site::of(ZookeeperServers::start_with(3, &[]).apart(), |addresses| {
             format!("{}?curator=read-write", hosts("zookeeper", addresses))
-        }),
-        "etcd" => Site::of(EtcdCluster::start(3).apart(), |addresses| hosts("etcd", addresses)),
+        })
+        .balanced(),
+        "etcd" => Site::of(EtcdCluster::start(3).apart(), |addresses| hosts("etcd", addresses)).balanced(),
         url if url.contains(':') => Site::at(url),
         other => {
             return Err(format!(

@@ -38,6 +38,9 @@ pub(crate) struct Options {
     /// Writes docs/scale.md.
     #[arg(long)]
     write: bool,
+    /// Measures nothing: the page is of what was measured before.
+    #[arg(long, requires = "write")]
+    as_measured: bool,
 }
 
 /// Of what there are many.
@@ -90,7 +93,8 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     let mut record = read(options)?;
     let named: Vec<_> = options.stores.iter().map(String::as_str).collect();
     let all = options.of.is_empty();
-    for store in if named.is_empty() { &STORES[..] } else { &named } {
+    let stores = if named.is_empty() { &STORES[..] } else { &named };
+    for store in if options.as_measured { &[] } else { stores } {
         for &crowd in Crowd::value_variants().iter().filter(|crowd| all || options.of.contains(crowd)) {
             let stairs = climb(options, store, crowd)?;
             record.entry(crowd).or_default().insert((*store).to_owned(), stairs);

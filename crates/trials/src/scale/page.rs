@@ -5,6 +5,7 @@ use std::fmt::Write;
 use clap::ValueEnum;
 
 use super::{Crowd, Record, Stairs, Step};
+use crate::guarantees::wrap;
 
 pub(crate) fn page(record: &Record) -> String {
     let mut page = include_str!("page.md").to_owned();
@@ -36,26 +37,64 @@ pub(crate) fn page(record: &Record) -> String {
                 let _ = writeln!(page, "| {store} | {} |", columns(last));
             }
         }
+        page += &faster(crowd, stores.iter());
         page += &ends(stores.iter());
     }
-    page
+    wrap(&page)
+}
+
+/// Why what grows faster than the logarithm does.
+const REASONS: [(Crowd, &str, &str); 3] = [
+    (
+        Crowd::ClientsOfOne,
+        "sqlite",
+        "each of the waiting clients looks at the file once a second, so a thousand of them use up the file's time",
+    ),
+    (
+        Crowd::ClientsApart,
+        "mysql",
+        "each client has a session and a bell besides, and the server a thread for each of them",
+    ),
+    (
+        Crowd::Waiters,
+        "sqlite",
+        "each waiter looks at the file once a second, since nothing but its host's other clients would tell it",
+    ),
+];
+
+/// Which stores' times grow faster than the logarithm, and why.
+fn faster<'a>(crowd: Crowd, stores: impl Iterator<Item = (&'a String, &'a Stairs)>) -> String {
+    let grew = stores.filter(|(_, stairs)| grown(&stairs.steps).is_some_and(|(grown, allowed)| grown > allowed));
+    let lines: String = grew
+        .map(|(store, _)| {
+            let known = REASONS.iter().find(|(of, its, _)| *of == crowd && its == store);
+            format!("- {store}: {}.\n", known.map_or("nobody knows why", |(.., reason)| reason))
+        })
+        .collect();
+    if lines.is_empty() { lines } else { format!("\nFaster than the logarithm grows:\n\n{lines}") }
 }
 
 /// Why a store went no higher.
 fn ends<'a>(stores: impl Iterator<Item = (&'a String, &'a Stairs)>) -> String {
-    let ends = stores.filter_map(|(store, stairs)| Some(format!("- {store}: {}\n", stairs.ended.as_ref()?)));
+    // Where a file was for the moment says nothing.
+    let told = |why: &str| {
+        let words = why.split(' ').map(|word| if word.starts_with("/dev/shm/") { "(…)" } else { word });
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let ends = stores.filter_map(|(store, stairs)| Some(format!("- {store}: {}\n", told(stairs.ended.as_ref()?))));
     let ends: String = ends.collect();
     if ends.is_empty() { ends } else { format!("\nNo higher:\n\n{ends}") }
 }
 
 /// How the time grew from the first number above one to the last, and what the logarithm would allow.
 fn growth(steps: &[Step]) -> String {
-    let Some((first, last)) = steps.iter().find(|step| step.number > 1).zip(steps.last()) else { return String::new() };
-    if first.number == last.number {
-        return String::new();
-    }
+    grown(steps).map_or_else(String::new, |(grown, allowed)| format!("{grown:.2} of {allowed:.2}"))
+}
+
+fn grown(steps: &[Step]) -> Option<(f64, f64)> {
+    let (first, last) = steps.iter().find(|step| step.number > 1).zip(steps.last())?;
     let allowed = (last.number as f64).ln() / (first.number as f64).ln();
-    format!("{:.2} of {allowed:.2}", last.time / first.time)
+    (first.number != last.number).then_some((last.time / first.time, allowed))
 }
 
 /// What is told while it is measured.
