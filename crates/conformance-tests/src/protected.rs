@@ -96,7 +96,12 @@ pub struct Elsewhere {
 }
 
 /// After so long, who may open nothing tries again.
-const HUNGRY: Duration = Duration::from_millis(20);
+pub(crate) const HUNGRY: Duration = Duration::from_millis(20);
+
+/// May it open nothing at the moment? See [`Blow::Starve`](crate::torture::Blow::Starve).
+pub(crate) fn is_hungry(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::MFILE.raw_os_error())
+}
 
 /// Counters in files of a folder.
 struct Files(PathBuf);
@@ -109,8 +114,7 @@ impl Protected for Files {
         let done = tokio::task::spawn_blocking(move || {
             let mut resource = loop {
                 match Resource::open(&path) {
-                    // It may open nothing at the moment: see `Blow::Starve`.
-                    Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => sleep(HUNGRY),
+                    Err(error) if is_hungry(&error) => sleep(HUNGRY),
                     opened => break opened?,
                 }
             };

@@ -16,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::family::{self, Task};
 use crate::history::monotonic;
-use crate::protected::{Open, Places};
+use crate::protected::{HUNGRY, Open, Places, is_hungry};
 use crate::resource;
 use crate::workload::{self, Going, Workload};
 
@@ -111,6 +111,8 @@ fn main_of(registry: &Registry, open: Option<Open>) -> Option<ExitCode> {
         match done {
             Ok(Next::AnotherRuntime) => {}
             Ok(Next::End) => break Ok(()),
+            // It was about to begin.
+            Err(error) if is_hungry(&error) => std::thread::sleep(HUNGRY),
             Err(error) => break Err(error),
         }
     };
