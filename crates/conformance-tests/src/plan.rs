@@ -147,10 +147,14 @@ impl Blow {
 
     /// Ends it.
     pub(crate) fn relieve(self, proxy: &Proxy) {
-        if matches!(self, Self::Cut | Self::CutRequests | Self::CutAnswers | Self::Swallow | Self::Balance) {
+        if matches!(self, Self::Cut | Self::CutRequests | Self::CutAnswers | Self::Swallow) {
             proxy.reset();
         }
         proxy.forward();
+        // What is made anew leads to where it did before.
+        if self == Self::Balance {
+            proxy.reset();
+        }
     }
 }
 

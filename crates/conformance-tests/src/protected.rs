@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use futures_util::future::{BoxFuture, try_join_all};
 use lock_core::{Lease, Mode};
 use rustix::io::Errno;
+use rustix::process::getrlimit;
 
 use crate::history::{Log, What, monotonic};
 use crate::resource::{Access, Kind, Resource};
@@ -95,12 +96,15 @@ pub struct Elsewhere {
     pub open: Open,
 }
 
-/// After so long, who may open nothing tries again.
+/// How long a worker that may open nothing waits before it tries again.
 pub(crate) const HUNGRY: Duration = Duration::from_millis(20);
 
-/// May it open nothing at the moment? See [`Blow::Starve`](crate::torture::Blow::Starve).
+/// Is this process starved, as by [`Blow::Starve`](crate::torture::Blow::Starve), or was it until just now? One that leaks
+/// descriptors cannot even look how many it has.
 pub(crate) fn is_hungry(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::MFILE.raw_os_error())
+        && (getrlimit(rustix::process::Resource::Nofile).current == Some(0)
+            || std::fs::read_dir("/proc/self/fd").is_ok())
 }
 
 /// Counters in files of a folder.

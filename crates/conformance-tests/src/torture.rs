@@ -90,7 +90,7 @@ impl TortureOptions {
 /// What is tortured.
 pub struct Site {
     servers: Vec<Box<dyn Server>>,
-    /// A client may reach any of them in the stead of another.
+    /// A client may reach any of them instead of another.
     balanced: bool,
     url: Box<Url>,
     peers: Vec<(Library, Box<Peer>)>,
@@ -120,7 +120,7 @@ impl Site {
         Self { servers, balanced: false, url: Box::new(url), peers: Vec::new() }
     }
 
-    /// Servers of one store: a balancer may lead a client to any of them in the stead of another.
+    /// Servers of one store: a balancer may lead a client to any of them instead of another.
     #[must_use]
     pub fn balanced(self) -> Self {
         Self { balanced: true, ..self }
@@ -184,7 +184,7 @@ async fn run_in(options: &TortureOptions, site: Site, folder: &Path) -> io::Resu
     let struck_for = options.duration.saturating_sub(options.calm());
     let mut suffering = JoinSet::new();
     for (lane, victim) in victims {
-        // Who may open nothing could not reach the resources either, and only of files is that waited for.
+        // A starved worker cannot reach its resources either. It waits for files, but not for other places.
         let can = |blow: &Blow| victim.can_suffer(*blow) && (*blow != Blow::Starve || options.resources.is_none());
         let blows: Vec<_> = options.blows.iter().copied().filter(can).collect();
         let plan = plan(lane, options.seed, &blows, options.lease, struck_for);

@@ -202,6 +202,8 @@ impl Seat {
                 log.log(0, What::Stopped);
                 return Ok(());
             }
+            // One that has not begun yet could not be loaded.
+            Blow::Starve if !self.worker.has_begun() => return Ok(()),
             Blow::Starve => {
                 self.allowed = Some(self.worker.may_open(Rlimit { current: Some(0), maximum: None })?);
                 return Ok(());

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
@@ -277,6 +278,8 @@ pub(crate) struct Worker {
     child: Child,
     orders: Option<ChildStdin>,
     answers: Lines<BufReader<ChildStdout>>,
+    /// What it writes to as soon as it works.
+    history: Option<PathBuf>,
 }
 
 impl Worker {
@@ -294,7 +297,8 @@ impl Worker {
         let gone = || io::Error::other("the worker has no pipe");
         let orders = child.stdin.take().ok_or_else(gone)?;
         let answers = BufReader::new(child.stdout.take().ok_or_else(gone)?).lines();
-        Ok(Self { child, orders: Some(orders), answers })
+        let history = role.workload.as_ref().map(|work| Workload::history(&work.folder, &work.client));
+        Ok(Self { child, orders: Some(orders), answers, history })
     }
 
     /// Its process, as long as it was not waited for.
@@ -320,6 +324,11 @@ impl Worker {
         self.answer().await
     }
 
+    /// Does it work by itself already?
+    pub(crate) fn has_begun(&self) -> bool {
+        self.history.as_ref().is_some_and(|history| history.exists())
+    }
+
     /// Sets how many files and connections it may have open, and answers how many that were. The upper limit stays.
     pub(crate) fn may_open(&self, limit: Rlimit) -> io::Result<Rlimit> {
         let pid = self.pid().and_then(|pid| rustix::process::Pid::from_raw(pid.as_raw()));
@@ -329,8 +338,8 @@ impl Worker {
         Ok(prlimit(Some(pid), Resource::Nofile, limit)?)
     }
 
-    /// Has it drop its runtime, and go on on another. To who is not asked this yet, or is about to end, the signal means
-    /// nothing.
+    /// Has it drop its runtime, and go on on another. A worker that does not listen yet, or is about to end, ignores the
+    /// signal.
     pub(crate) fn replace_runtime(&self) -> io::Result<()> {
         let pid = self.pid().ok_or_else(|| io::Error::other("the worker was waited for"))?;
         Ok(kill(pid, Signal::SIGWINCH)?)

@@ -88,9 +88,9 @@ impl Workload {
     }
 }
 
-/// How far a worker is, which may go on on another runtime.
+/// A worker's progress, which it takes along to another runtime.
 pub(crate) struct Going {
-    /// Of who works by itself.
+    /// None if the worker has no workload.
     recorder: Option<Recorder>,
     rng: StdRng,
     counted: u64,

@@ -171,7 +171,7 @@ pub(crate) fn run_together(kind: &str, place: impl AsRef<Path>, load: Load) -> C
     Crowd { rate, acquisitions, at_once: at_once.unsigned_abs(), statements }
 }
 
-/// A hundred processes on one name, per two of them: their hand-offs per second, each time at a place of its own.
+/// A hundred processes on one name, per two of them: their hand-offs per second, at the place that is started.
 pub(crate) fn crowded<S, P: AsRef<Path>>(
     (store, kind): (&str, &str),
     rounds: usize,

@@ -71,14 +71,16 @@ pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [F
 
 /// A hundred processes on one name, per two of them.
 pub fn crowded(rounds: usize, during: Duration) -> Figure {
-    let start = || MariaDbServer::start_durable_with(&["--max-connections=1000"]);
-    contended::crowded(("mariadb", "mysql"), rounds, during, start, MariaDbServer::url)
+    contended::crowded(("mariadb", "mysql"), rounds, during, roomy, MariaDbServer::url)
 }
 
 /// The same by sessions.
 pub fn crowded_sessions(rounds: usize, during: Duration) -> Figure {
-    let start = || MariaDbServer::start_durable_with(&["--max-connections=1000"]);
-    contended::crowded(("mariadb by sessions", "mysql-session"), rounds, during, start, MariaDbServer::url)
+    contended::crowded(("mariadb by sessions", "mysql-session"), rounds, during, roomy, MariaDbServer::url)
+}
+
+fn roomy() -> MariaDbServer {
+    MariaDbServer::start_durable_with(&["--max-connections=1000"])
 }
 
 /// By sessions, per MySQL's own lock.

@@ -121,14 +121,16 @@ pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [F
 
 /// A hundred processes on one name, per two of them.
 pub fn crowded(rounds: usize, during: Duration) -> Figure {
-    let start = || PostgresServer::start_durable(&["max_connections=1000"]);
-    contended::crowded(("postgres", "postgres"), rounds, during, start, PostgresServer::url)
+    contended::crowded(("postgres", "postgres"), rounds, during, roomy, PostgresServer::url)
 }
 
 /// The same by sessions.
 pub fn crowded_sessions(rounds: usize, during: Duration) -> Figure {
-    let start = || PostgresServer::start_durable(&["max_connections=1000"]);
-    contended::crowded(("postgres by sessions", "postgres-session"), rounds, during, start, PostgresServer::url)
+    contended::crowded(("postgres by sessions", "postgres-session"), rounds, during, roomy, PostgresServer::url)
+}
+
+fn roomy() -> PostgresServer {
+    PostgresServer::start_durable(&["max_connections=1000"])
 }
 
 /// `count` clients, as of so many processes, that wait for one lock which nobody releases: what each of them asks in a

@@ -1,5 +1,5 @@
-//! SQLite: without contention a lock's two statements against a bare insert and delete, by `sqlx` and by SQLite's own
-//! interface, on files with the same settings; many tasks against one; and processes against `flock` and against few.
+//! SQLite: without contention a lock's two statements against a bare insert and delete, by `sqlx` and by `rusqlite`, on
+//! files with the same settings; many tasks against one; and processes against `flock` and against few.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -54,8 +54,7 @@ pub async fn uncontended(folder: &Path, rounds: usize, each: Duration) -> Figure
     Figure::at_most("sqlite: lock + unlock, median time / bare insert + delete", ratios, 1.2)
 }
 
-/// The same, per that of a bare pair by the library's own interface: the statements are prepared once, and no other thread
-/// is asked.
+/// The same, per that of a bare pair by `rusqlite`: the statements are prepared once, and no other thread is asked.
 pub async fn beside_the_library(folder: &Path, rounds: usize, each: Duration) -> Figure {
     let _one_core = OneCore::take();
     let locks = locks(&folder.join("ours-too.db")).await;
@@ -73,11 +72,11 @@ pub async fn beside_the_library(folder: &Path, rounds: usize, each: Duration) ->
         };
         let cycle = async || mutex.lock().await.expect("free").unlock().await.expect("held");
         let [ours, base] = interleaved(each, cycle, pair).await;
-        println!("    sqlite: {:.1} us, insert + delete by the library {:.1} us", ours * 1e6, base * 1e6);
+        println!("    sqlite: {:.1} us, insert + delete by rusqlite {:.1} us", ours * 1e6, base * 1e6);
         ratios.push(ours / base);
     }
     drop(locks.shutdown(Duration::from_secs(1)).await);
-    Figure::at_most("sqlite: lock + unlock, median time / insert + delete by the C interface", ratios, 2.5)
+    Figure::at_most("sqlite: lock + unlock, median time / insert + delete by rusqlite", ratios, 2.5)
 }
 
 /// 64 tasks on 64 names: their rate, per that of one task.

@@ -98,7 +98,7 @@ impl LockOptions {
     /// # Errors
     /// [`ErrorKind::Invalid`] naming the option; [`ErrorKind::Unsupported`] where the backend cannot do it.
     pub(crate) fn check(&self, backend: &Capabilities) -> Result<()> {
-        /// And whether it is bounded by the shortest lease.
+        /// Each with whether it may be no shorter than the store's shortest lease; in the order of the values.
         const NAMED: [(&str, bool); 6] = [
             ("lease", true),
             ("wait", false),

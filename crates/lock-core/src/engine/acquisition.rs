@@ -125,15 +125,15 @@ impl<'a> Acquisition<'a> {
         let verb = self.verb.name();
         let span = tracing::debug_span!("acquire", verb, name = %self.name, owner = Empty, token = Empty);
         let began = Began::now();
-        // Where it stands, for it is large.
-        let seeking = pin!(async {
+        let seeking = async {
             tokio::select! {
                 biased;
                 outcome = self.seek() => outcome,
                 never = self.ask_in_time() => match never {},
             }
-        });
-        let outcome = seeking.instrument(span.clone()).await;
+        };
+        // Pinned with its span, which so covers its end too.
+        let outcome = pin!(seeking.instrument(span.clone())).await;
         self.core.telemetry.acquired(began, outcome.as_ref().map(Option::as_ref));
         let guard = outcome?;
         if let Some(guard) = &guard

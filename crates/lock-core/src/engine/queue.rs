@@ -59,7 +59,7 @@ pub(crate) enum Entry<'a, G, A> {
 
 /// What becomes of a guard's lock when the guard goes.
 pub(crate) enum Leave {
-    /// Its owner has other guards. Was it held? Whoever has one may release it as soon as this has gone.
+    /// Its owner has other guards. Was it held? Asked while they cannot go: one of them may release it right after.
     Kept { held: bool },
     /// The next task has it.
     HandedOver,

@@ -27,7 +27,7 @@ pub(crate) struct Request {
     answer: Answering,
     pending: Pending,
     permit: Option<Permit>,
-    /// If the answer did not come at once.
+    /// Set once a task has to wait for the answer.
     waits: Option<Waits>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) enum Outcome {
     TooLow(Option<Permit>),
     /// There is time until then to ask who holds the lock.
     TimedOut(Instant),
-    /// After it was waited for so long; with the right to ask again.
+    /// After a task had waited for it for as long as it `took`; with the right to ask again.
     Failed {
         error: Error,
         took: Duration,

@@ -80,7 +80,7 @@ pub(super) fn failure(kind: ErrorKind) -> Error {
 impl Faults {
     /// A request on its way to the store.
     pub(super) async fn request(&self, verb: Verb) -> Result<()> {
-        // The rest is boxed so that whoever has no script makes small futures.
+        // Boxed, so that the futures stay small without a script.
         if self.any.load(Ordering::Acquire) { self.scripted(verb).boxed().await } else { Ok(()) }
     }
 

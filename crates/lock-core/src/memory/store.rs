@@ -12,6 +12,9 @@ use crate::contract::{
     OwnerId, Page, Proclaimed, Renewal, Reservation, Reserved, Result, Slots, StoreToken, Unlocked, Waiter,
 };
 
+/// Room for so many holders is kept for the next lock.
+const FEW: usize = 4;
+
 #[derive(Debug)]
 pub(super) struct Store {
     clock: Arc<dyn Clock>,
@@ -23,7 +26,7 @@ pub(super) struct Store {
 #[derive(Debug, Default)]
 struct State {
     locks: HashMap<LockName, Lock, RandomState>,
-    /// What the lock had that was forgotten last, for the next.
+    /// The empty list of a lock that was forgotten: the next lock uses its memory.
     spare: Vec<Holding>,
     /// One counter for all names: a name that is forgotten when nobody uses it still gets higher tokens later.
     tokens: u64,
@@ -152,7 +155,7 @@ impl Store {
 
     pub(super) fn reserve(&self, name: &LockName, wanted: &Reservation) -> Reserved {
         /// So many are not looked through for those that have passed.
-        const FEW: usize = 64;
+        const SOME: usize = 64;
         let (mut state, now) = self.state();
         let now = now.stores.since_origin().as_micros() as u64;
         let (taken, answer) = wanted.decide(state.taken.get(name).copied().unwrap_or_default(), now);
@@ -161,7 +164,7 @@ impl Store {
             return answer;
         }
         state.taken.insert(name.clone(), taken);
-        if state.taken.len() > state.taken_kept.max(FEW) * 2 {
+        if state.taken.len() > state.taken_kept.max(SOME) * 2 {
             state.taken.retain(|_, taken| *taken > now);
             state.taken_kept = state.taken.len();
         }
@@ -223,6 +226,7 @@ impl Store {
         };
         if !lock.settle(tokens, now)
             && let Some(unused) = locks.remove(&claim.name)
+            && unused.holdings.capacity() <= FEW
         {
             *spare = unused.holdings;
         }

@@ -16,6 +16,9 @@ const MOMENT: Duration = Duration::from_millis(100);
 /// How often a waiter looks whether its session is still in line.
 const TURN: Duration = Duration::from_secs(5);
 
+/// After a longer wait, what two clocks drift apart in it is no part of the lease: another request confirms the grant.
+pub(crate) const DRIFT: Duration = Duration::from_secs(5);
+
 /// How often a waiter looks whether a hold has ended that has no session any more.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
@@ -116,8 +119,9 @@ pub(crate) async fn wait<L: BySessions>(
         let mut looking = pin!(lock.look(claim, identity, mark, since));
         let looked = tokio::select! {
             answer = &mut asking => {
-                // Given up now, it would take its connection along.
-                let _ = timeout(LOOK, looking).await;
+                // Given up now, it would take its connection along; and it may show that this waits.
+                let looked = timeout(LOOK, looking).await;
+                *seen |= !matches!(looked, Ok(Ok(Some(Does::Other | Does::Nothing) | None)));
                 return answer.map_err(failed);
             }
             looked = &mut looking => looked,

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use lock_core::{Claim, Error, ErrorKind, Grant, Holder, Instant, LockName, Renewal, Result, Unlocked};
 
-pub(crate) use acquire::{LOOK, take, wait};
+pub(crate) use acquire::{DRIFT, LOOK, take, wait};
 pub(crate) use connection::{Failed, Session};
 pub(crate) use held::{Parted, end_hold, give_back, part, renew_all};
 pub(crate) use sessions::{Claims, Place, Sessions};

@@ -43,23 +43,15 @@ pub(crate) fn page(record: &Record) -> String {
     wrap(&page)
 }
 
-/// Why what grows faster than the logarithm does.
+/// Why some times grow faster than the logarithm.
 const REASONS: [(Crowd, &str, &str); 3] = [
     (
         Crowd::ClientsOfOne,
         "sqlite",
-        "each of the waiting clients looks at the file once a second, so a thousand of them use up the file's time",
+        "each waiting client reads the file once a second, in case nobody wakes it, and a thousand share two cores",
     ),
-    (
-        Crowd::ClientsApart,
-        "mysql",
-        "each client has a session and a bell besides, and the server a thread for each of them",
-    ),
-    (
-        Crowd::Waiters,
-        "sqlite",
-        "each waiter looks at the file once a second, since nothing but its host's other clients would tell it",
-    ),
+    (Crowd::ClientsApart, "mysql", "each client has connections of its own, and the server has a thread for each"),
+    (Crowd::Waiters, "sqlite", "each waiter reads the file once a second, in case nobody wakes it"),
 ];
 
 /// Which stores' times grow faster than the logarithm, and why.
@@ -71,7 +63,7 @@ fn faster<'a>(crowd: Crowd, stores: impl Iterator<Item = (&'a String, &'a Stairs
             format!("- {store}: {}.\n", known.map_or("nobody knows why", |(.., reason)| reason))
         })
         .collect();
-    if lines.is_empty() { lines } else { format!("\nFaster than the logarithm grows:\n\n{lines}") }
+    if lines.is_empty() { lines } else { format!("\nThese times grow faster than the logarithm:\n\n{lines}") }
 }
 
 /// Why a store went no higher.

@@ -9,7 +9,7 @@ use super::{MySqlSessionLock, hex, script};
 use crate::keys::{duration, micros};
 use crate::mysql::arguments;
 use crate::server::{Again, Read};
-use crate::session::{BySessions, Does, Failed, LOOK, Taken, lent, wait};
+use crate::session::{BySessions, DRIFT, Does, Failed, LOOK, Taken, lent, wait};
 
 /// For so many seconds whoever need not be served in its turn stands in line before it comes again. A client that is
 /// gone without a word stands there no longer.
@@ -18,7 +18,8 @@ const PATIENCE: u32 = 30;
 /// The same of who has to be.
 const FAIR_PATIENCE: u32 = 1_000_000;
 
-/// A grant that took a longer part of its lease than this is confirmed by another request, so that it is a whole lease.
+/// A grant whose wait took more of its lease than this part, or longer than [`DRIFT`], is confirmed by another request: no
+/// hold is shorter by more than that.
 const PART: u32 = 20;
 
 /// Why there is no note of this session's.
@@ -91,10 +92,11 @@ impl MySqlSessionLock {
                     let statement = &statements.waits_no_more;
                     session.ask_in_time(&self.server, statement, script(statement, values)).await?;
                 }
-                let valid_until = match waits && heard.saturating_duration_since(asked) > claim.lease / PART {
-                    true => self.confirm(session, claim, key).await?,
-                    false => sent + duration(micros(claim.lease)),
-                };
+                let valid_until =
+                    match waits && heard.saturating_duration_since(asked) > (claim.lease / PART).min(DRIFT) {
+                        true => self.confirm(session, claim, key).await?,
+                        false => sent + duration(micros(claim.lease)),
+                    };
                 return Ok(Taken::Granted { grant: Grant::new(token, valid_until), key });
             }
             let found = self.seen(session, &key_text).await?;

@@ -1,7 +1,5 @@
 //! How a lock is taken in a session, at once or in line.
 
-use std::time::Duration;
-
 use lock_core::{Claim, Error, ErrorKind, Grant, Instant, Result, StoreToken};
 
 use super::connection::{Identity, Session, numbers};
@@ -9,13 +7,10 @@ use super::statements::literal;
 use super::{PostgresSessionLock, arguments, idle};
 use crate::keys::{duration, micros};
 use crate::server::{Again, Read};
-use crate::session::{BySessions, Does, Failed, LOOK, Taken, lent, wait};
+use crate::session::{BySessions, DRIFT, Does, Failed, LOOK, Taken, lent, wait};
 
 /// For so many milliseconds whoever need not be served in its turn stands in line before it comes again.
 const PATIENCE: u32 = 10_000;
-
-/// After a longer wait, what two clocks drift apart in it is no part of the lease: another request confirms the grant.
-const DRIFT: Duration = Duration::from_secs(5);
 
 impl PostgresSessionLock {
     pub(super) async fn request_in(
