@@ -23,6 +23,7 @@ impl Harness for MemoryHarness {
             ("excl_processes", PROCESS),
             ("holder_killed", PROCESS),
             ("waiter_killed", PROCESS),
+            ("a_waiting_writer_is_killed", PROCESS),
             ("fenced_counter_pause", PROCESS),
             ("lost_after_sigstop", PROCESS),
             ("torture", PROCESS),

@@ -147,7 +147,8 @@ cases! {
     latches: opens_when_all_have_arrived(keeping) arrivals_whose_replies_are_lost(keeping);
     readers: readers_together(shared) a_writer_stops_later_readers(fair_shared) a_writer_gives_up(fair_shared)
         a_dead_reader(shared) the_dead_in_turn(shared) tokens_of_readers(shared) readers_are_evicted(shared)
-        readers_and_writers(shared) readers_give_up(shared) an_only_reader(shared);
+        readers_and_writers(shared) readers_give_up(shared) an_only_reader(shared)
+        a_waiting_writer_is_killed(fair_shared);
     sharing: readers_share_in_a_process(shared) a_writer_elsewhere_gets_its_turn(fair_shared)
         a_writer_among_64_readers(fair_shared);
     permits: another_kind(modes) permits_are_counted(permits)

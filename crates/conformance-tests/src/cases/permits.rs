@@ -160,6 +160,9 @@ pub(crate) async fn resized(ctx: Ctx) {
     assert!(!waits.is_finished());
     released(&*ours, &held[0]).await;
     assert_eq!(soon("the last permit", waits).await.unwrap().slots.as_slice(), [0]);
+    // Whoever asked before for one of three has one of the one that there is, though nobody had it for a moment.
+    assert_eq!(status(&*ours, "x").await.holders[0].mode, permits(1, 1));
+    assert_eq!(others.try_lock(&wants("x", LONG, permits(1, 1))).await.unwrap(), None);
     let many = wants("y", LONG, permits(2, 2));
     granted(&*ours, &many).await;
     let both = wants("y", LONG, permits(2, 2));

@@ -7,6 +7,7 @@ use super::permits::{granted, released, status, waiting, wants};
 use crate::ctx::{BOUND, Ctx, LONG, holds, judge, name, soon, until, waiters};
 use crate::history::Log;
 use crate::recorder::{Recorder, waited};
+use crate::worker::Order;
 
 /// A hold of its own, which others of the client do not share.
 async fn reads(locks: &Locks) -> LockGuard {
@@ -257,4 +258,16 @@ pub(crate) async fn an_only_reader(ctx: Ctx) {
     until("the loss", async || !holds(&*ours, &third).await).await;
     assert_eq!(ours.unlock(&third).await.unwrap(), Unlocked::NotHeld);
     assert!(others.try_lock(&wants("x", LONG, Mode::Exclusive)).await.unwrap().is_some());
+}
+
+/// 258. A process that waits to write is killed: who comes to read meanwhile does not wait for as long as others read.
+pub(crate) async fn a_waiting_writer_is_killed(ctx: Ctx) {
+    let (here, other) = (ctx.locks(LONG).await, ctx.locks(LONG).await);
+    let reader = reads(&here).await;
+    let mut worker = ctx.worker(ctx.lease()).await;
+    worker.tell(&Order::Lock { name: "x".into(), fair: true }).await.unwrap();
+    until("the writer in line", async || waiters(&**here.backend(), "x").await == 1).await;
+    worker.kill().await.unwrap();
+    soon("another reader's turn", reads(&other)).await.unlock().await.unwrap();
+    reader.unlock().await.unwrap();
 }

@@ -118,15 +118,18 @@ serve_modes = function(lock, tokens, line, first, before)
       break
     end
     local client, mode, take, most, lease, owner = string.match(place, PLACE)
-    if not client then
-      if kind then
-        break
-      end
+    if not client and not kind then
       -- Who wants it alone, or what is no place at all.
       redis.call('ZREM', line, place)
       return serve(lock, tokens, line, place)
     end
+    -- Who wants it alone has to wait, but keeps nobody waiting once it is dead.
+    local alone = not client
+    client = client or string.match(place, '^%S+') or ''
     local lives = not gone[client] and redis.call('EXISTS', 'oarlock-client:' .. client) == 1
+    if lives and alone then
+      break
+    end
     if lives then
       before = of or before or tonumber(most)
       if kind and kind ~= mode then

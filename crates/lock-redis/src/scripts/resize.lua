@@ -17,8 +17,10 @@ if kind ~= 'p' then
 end
 local most = 0
 for _, place in ipairs(redis.call('ZRANGE', line, 0, -1)) do
-  local _, _, take = string.match(place, PLACE)
-  most = math.max(most, tonumber(take or '0'))
+  local client, _, take = string.match(place, PLACE)
+  if client and redis.call('EXISTS', 'oarlock-client:' .. client) == 1 then
+    most = math.max(most, tonumber(take))
+  end
 end
 if most > permits then
   return {3, most}

@@ -130,7 +130,7 @@ impl State {
             Asks::Wants(_) => {}
         }
         if grants.held.is_empty() && grants.kind != Some(Mode::Exclusive) {
-            grants.kind = None;
+            grants.permits = grants.kind.take().and_then(Mode::permits);
         }
         let mut waiters = self.waiters.iter().peekable();
         while let Some(first) = waiters.next_if(|first| grants.fits(first.mode)) {
@@ -154,6 +154,8 @@ impl State {
 struct Grants<'a> {
     state: &'a State,
     kind: Option<Mode>,
+    /// How many there were of a semaphore that nobody holds any more: so many there are for those in line, too.
+    permits: Option<u32>,
     held: Vec<Held>,
     token: i64,
     added: Vec<Held>,
@@ -166,7 +168,8 @@ impl<'a> Grants<'a> {
     fn of(state: &'a State) -> Self {
         let held = state.together().cloned().collect();
         let (added, granted) = (Vec::new(), Vec::new());
-        Self { state, kind: state.held_as(), held, token: state.token, added, granted, alone: None }
+        let kind = state.held_as();
+        Self { state, kind, permits: None, held, token: state.token, added, granted, alone: None }
     }
 
     fn fits(&self, mode: Mode) -> bool {
@@ -187,7 +190,10 @@ impl<'a> Grants<'a> {
         if was_in_line {
             self.granted.push((to.clone(), self.token));
         }
-        let kind = self.kind.get_or_insert(to.mode);
+        let kind = self.kind.get_or_insert(match (to.mode, self.permits) {
+            (Mode::Permits { take, .. }, Some(of)) => Mode::Permits { take, of },
+            (mode, _) => mode,
+        });
         if *kind == Mode::Exclusive {
             self.alone = Some(to);
             return;
@@ -316,6 +322,15 @@ mod tests {
         let state = after(&State { owner: None, ..state }, &Asks::Leave(&[]));
         assert_eq!(seen(&state), (Some("shared#"), vec!["c"], vec![]));
         assert_eq!(leave(&state, "c").owner, None);
+    }
+
+    #[test]
+    fn fewer_permits_are_as_many_for_who_waited_before() {
+        let state = wants(&wants(&wants(&free(), "a", "p1/2"), "b", "p1/2"), "c", "p1/2");
+        let state = after(&state, &Asks::Resize(1));
+        assert_eq!(seen(&state), (Some("permits#1"), vec!["a", "b"], vec!["c"]));
+        let state = after(&state, &Asks::Leave(&["a".to_owned(), "b".to_owned()]));
+        assert_eq!(seen(&state), (Some("permits#1"), vec!["c"], vec![]));
     }
 
     #[test]

@@ -86,8 +86,8 @@ END;
 ALTER TABLE oarlock_waiter ADD COLUMN mode TEXT NOT NULL DEFAULT ''"
 );
 
-/// Gives the reader that took the lock while it was free a row, before the next one gets its own. Also in a file that has the
-/// rest of MODES from an earlier release.
+/// Gives the reader that took the lock while it was free a row, before the next one gets its own; and tells those in line how
+/// many permits there are from now on. Also in a file that has the rest of MODES from an earlier release.
 pub(super) const SECOND: &str = concat!(
     "CREATE TRIGGER IF NOT EXISTS oarlock_second BEFORE INSERT ON oarlock_holder WHEN NEW.mark = 'shared#' BEGIN
     INSERT INTO oarlock_holder (name, owner, slots, mark, lease_us, since_us, expires_us, expires_wall_us, boot, token)
@@ -95,6 +95,11 @@ pub(super) const SECOND: &str = concat!(
         FROM oarlock_lock AS l WHERE l.name = NEW.name AND l.boot = NEW.boot AND l.expires_us > NEW.since_us AND ",
     only_reader!("l"),
     ";
+END;
+CREATE TRIGGER IF NOT EXISTS oarlock_resized AFTER UPDATE OF owner ON oarlock_lock
+    WHEN substr(OLD.owner, 1, 8) = 'permits#' AND substr(NEW.owner, 1, 8) = 'permits#' AND OLD.owner <> NEW.owner BEGIN
+    UPDATE oarlock_waiter SET mode = substr(mode, 1, instr(mode, '/')) || substr(NEW.owner, 9)
+        WHERE name = NEW.name AND substr(mode, 1, 1) = 'p';
 END"
 );
 
@@ -132,7 +137,9 @@ macro_rules! mark {
                     AND EXISTS (SELECT 1 FROM oarlock_waiter AS w WHERE w.name = ?1 AND w.owner = ?2) THEN p.phase END
             FROM (SELECT ",
             phase!(),
-            " AS phase, CASE ?8 ->> 'm' WHEN 's' THEN 'shared#' ELSE 'permits#' || (?8 ->> 'of') END AS wanted,
+            " AS phase, CASE ?8 ->> 'm' WHEN 's' THEN 'shared#' ELSE 'permits#' || coalesce((SELECT substr(w.mode, instr(w.mode, '/') + 1)
+                    FROM oarlock_waiter AS w WHERE w.name = ?1 AND w.owner = ?2 AND substr(w.mode, 1, 1) = 'p'), ?8 ->> 'of')
+                END AS wanted,
                 (SELECT l.boot = ?3 FROM oarlock_lock AS l WHERE l.name = ?1) AS here) AS p)"
         )
     };
