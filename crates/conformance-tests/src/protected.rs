@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use futures_util::future::{BoxFuture, try_join_all};
 use lock_core::{Lease, Mode};
 use rustix::io::Errno;
-use rustix::process::getrlimit;
+use rustix::process::{Resource as Limited, getrlimit};
 
 use crate::history::{Log, What, monotonic};
 use crate::resource::{Access, Kind, Resource};
@@ -103,8 +103,7 @@ pub(crate) const HUNGRY: Duration = Duration::from_millis(20);
 /// descriptors cannot even look how many it has.
 pub(crate) fn is_hungry(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::MFILE.raw_os_error())
-        && (getrlimit(rustix::process::Resource::Nofile).current == Some(0)
-            || std::fs::read_dir("/proc/self/fd").is_ok())
+        && (getrlimit(Limited::Nofile).current == Some(0) || std::fs::read_dir("/proc/self/fd").is_ok())
 }
 
 /// Counters in files of a folder.

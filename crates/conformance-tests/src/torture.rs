@@ -184,9 +184,7 @@ async fn run_in(options: &TortureOptions, site: Site, folder: &Path) -> io::Resu
     let struck_for = options.duration.saturating_sub(options.calm());
     let mut suffering = JoinSet::new();
     for (lane, victim) in victims {
-        // A starved worker cannot reach its resources either. It waits for files, but not for other places.
-        let can = |blow: &Blow| victim.can_suffer(*blow) && (*blow != Blow::Starve || options.resources.is_none());
-        let blows: Vec<_> = options.blows.iter().copied().filter(can).collect();
+        let blows: Vec<_> = options.blows.iter().copied().filter(|blow| victim.can_suffer(*blow)).collect();
         let plan = plan(lane, options.seed, &blows, options.lease, struck_for);
         suffering.spawn(victim.suffer(lane, plan, start, log.clone()));
     }
@@ -262,7 +260,13 @@ fn seat(
 ) -> io::Result<Seat> {
     let (options, folder) = (options.clone(), folder.to_owned());
     let lease_ms = options.lease.as_millis() as u64;
-    Seat::new(peer.is_none(), move |successor| {
+    // Another library knows neither of the others; and a starved worker waits for its files, but not for other places.
+    let suffers: &[Blow] = match (&peer, &options.resources) {
+        (Some(_), _) => &[Blow::Stop, Blow::Kill],
+        (None, Some(_)) => &[Blow::Stop, Blow::Kill, Blow::ReplaceRuntime],
+        (None, None) => &[Blow::Stop, Blow::Kill, Blow::ReplaceRuntime, Blow::Starve],
+    };
+    Seat::new(suffers, move |successor| {
         let kind = peer.as_ref().map_or("worker", |(library, _)| library.name());
         let client = format!("{kind}-{number}-{successor}");
         let mut rng = StdRng::seed_from_u64(options.seed ^ (number as u64) << 32 ^ successor as u64);

@@ -76,7 +76,7 @@ impl Victim {
     /// Can it suffer this, if its kind can?
     pub(crate) fn can_suffer(&self, blow: Blow) -> bool {
         match self {
-            Self::Worker(seat) => seat.is_ours || !matches!(blow, Blow::Starve | Blow::ReplaceRuntime),
+            Self::Worker(seat) => seat.suffers.contains(&blow),
             Self::Network { others, .. } => !blow.is_particular() && (blow != Blow::Balance || !others.is_empty()),
             Self::Server { .. } if blow == Blow::Balance => false,
             Self::Server { server, .. } => {
@@ -178,8 +178,8 @@ async fn away(
 pub(crate) struct Seat {
     /// What the next one is to do: its name in the history ends with its number, and its choices come from that.
     role: Box<dyn Fn(usize) -> (String, Role) + Send>,
-    /// It takes our locks, and not those of another library.
-    is_ours: bool,
+    /// What it can suffer.
+    suffers: &'static [Blow],
     worker: Worker,
     /// What it may open otherwise, while it may open nothing.
     allowed: Option<Rlimit>,
@@ -188,10 +188,13 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    pub(crate) fn new(is_ours: bool, role: impl Fn(usize) -> (String, Role) + Send + 'static) -> io::Result<Self> {
+    pub(crate) fn new(
+        suffers: &'static [Blow],
+        role: impl Fn(usize) -> (String, Role) + Send + 'static,
+    ) -> io::Result<Self> {
         let (client, first) = role(0);
         let worker = Worker::spawn(&first, &[])?;
-        Ok(Self { role: Box::new(role), is_ours, worker, allowed: None, clients: vec![client] })
+        Ok(Self { role: Box::new(role), suffers, worker, allowed: None, clients: vec![client] })
     }
 
     pub(crate) async fn strike(&mut self, blow: Blow, log: &Log) -> io::Result<()> {

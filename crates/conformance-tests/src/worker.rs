@@ -9,7 +9,7 @@ use std::time::Duration;
 use lock_core::{Config, ErrorKind, FencingToken, LockGuard, Locks, Registry};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
-use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+use rustix::process::{Resource as Limited, Rlimit, getrlimit, prlimit};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::family::{self, Task};
 use crate::history::monotonic;
 use crate::protected::{HUNGRY, Open, Places, is_hungry};
-use crate::resource;
+use crate::resource::Resource;
 use crate::workload::{self, Going, Workload};
 
 /// The environment variable that makes a process a worker.
@@ -260,10 +260,8 @@ fn nothing_held() -> io::Error {
 async fn with_guard(guard: &LockGuard, order: Order) -> io::Result<Answer> {
     let token = guard.fencing_token().get();
     Ok(match order {
-        Order::Read { path } => Answer::Value(resource::Resource::open(path.as_ref())?.read(token)?.ok()),
-        Order::Write { path, value } => {
-            Answer::Value(resource::Resource::open(path.as_ref())?.write(token, value)?.ok())
-        }
+        Order::Read { path } => Answer::Value(Resource::open(path.as_ref())?.read(token)?.ok()),
+        Order::Write { path, value } => Answer::Value(Resource::open(path.as_ref())?.write(token, value)?.ok()),
         Order::Lost => {
             guard.lost().await;
             Answer::Told
@@ -333,9 +331,9 @@ impl Worker {
     pub(crate) fn may_open(&self, limit: Rlimit) -> io::Result<Rlimit> {
         let pid = self.pid().and_then(|pid| rustix::process::Pid::from_raw(pid.as_raw()));
         let pid = pid.ok_or_else(|| io::Error::other("the worker was waited for"))?;
-        let before = getrlimit(Resource::Nofile);
+        let before = getrlimit(Limited::Nofile);
         let limit = Rlimit { maximum: before.maximum, ..limit };
-        Ok(prlimit(Some(pid), Resource::Nofile, limit)?)
+        Ok(prlimit(Some(pid), Limited::Nofile, limit)?)
     }
 
     /// Has it drop its runtime, and go on on another. A worker that does not listen yet, or is about to end, ignores the

@@ -124,11 +124,10 @@ fn main() -> ExitCode {
         figures.extend(runtime.block_on(postgres::eight_processes(folder.path(), 5, second * 4)));
     }
     if wanted("postgres-crowded") {
-        figures.push(postgres::crowded(5, second * 4));
+        figures.extend(postgres::crowded(5, second * 4));
     }
     if wanted("postgres-sessions") {
         figures.extend(postgres::sessions(5, second * 4));
-        figures.push(postgres::crowded_sessions(5, second * 4));
     }
     if wanted("postgres-kept") {
         figures.extend(runtime.block_on(postgres::kept(10_000, second * 30)));
@@ -147,10 +146,9 @@ fn main() -> ExitCode {
     }
     if wanted("mysql-sessions") {
         figures.extend(mysql::sessions(5, second * 4));
-        figures.push(mysql::crowded_sessions(5, second * 4));
     }
     if wanted("mysql-crowded") {
-        figures.push(mysql::crowded(5, second * 4));
+        figures.extend(mysql::crowded(5, second * 4));
     }
     if wanted("zookeeper-uncontended") {
         figures.push(runtime.block_on(zookeeper::uncontended(7, second)));

@@ -69,18 +69,11 @@ pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [F
     ]
 }
 
-/// A hundred processes on one name, per two of them.
-pub fn crowded(rounds: usize, during: Duration) -> Figure {
-    contended::crowded(("mariadb", "mysql"), rounds, during, roomy, MariaDbServer::url)
-}
-
-/// The same by sessions.
-pub fn crowded_sessions(rounds: usize, during: Duration) -> Figure {
-    contended::crowded(("mariadb by sessions", "mysql-session"), rounds, during, roomy, MariaDbServer::url)
-}
-
-fn roomy() -> MariaDbServer {
-    MariaDbServer::start_durable_with(&["--max-connections=1000"])
+/// A hundred processes on one name, per two of them; and by sessions.
+pub fn crowded(rounds: usize, during: Duration) -> [Figure; 2] {
+    let start = || MariaDbServer::start_durable_with(&["--max-connections=1000"]);
+    [("mariadb", "mysql"), ("mariadb by sessions", "mysql-session")]
+        .map(|lock| contended::crowded(lock, rounds, during, start, MariaDbServer::url))
 }
 
 /// By sessions, per MySQL's own lock.

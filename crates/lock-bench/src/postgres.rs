@@ -61,17 +61,8 @@ pub async fn many_names(rounds: usize, each: Duration) -> Figure {
     let bare = bare(&server).await;
     let mut ratios = Vec::new();
     for _ in 0..rounds {
-        let (our, its) = (locks.clone(), bare.clone());
-        let ours = tasks::run(64, each, move |task| {
-            let mutex = our.mutex(task.to_string());
-            async move {
-                let held = mutex.lock().await.expect("free");
-                let taken = Instant::now();
-                held.unlock().await.expect("answered");
-                taken
-            }
-        });
-        let ours = ours.await.rate;
+        let ours = tasks::apart(&locks, 64, each).await.rate;
+        let its = bare.clone();
         let base = tasks::run(64, each, move |task| {
             let (bare, name) = (its.clone(), task.to_string());
             async move {
@@ -119,18 +110,11 @@ pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [F
     ]
 }
 
-/// A hundred processes on one name, per two of them.
-pub fn crowded(rounds: usize, during: Duration) -> Figure {
-    contended::crowded(("postgres", "postgres"), rounds, during, roomy, PostgresServer::url)
-}
-
-/// The same by sessions.
-pub fn crowded_sessions(rounds: usize, during: Duration) -> Figure {
-    contended::crowded(("postgres by sessions", "postgres-session"), rounds, during, roomy, PostgresServer::url)
-}
-
-fn roomy() -> PostgresServer {
-    PostgresServer::start_durable(&["max_connections=1000"])
+/// A hundred processes on one name, per two of them; and by sessions.
+pub fn crowded(rounds: usize, during: Duration) -> [Figure; 2] {
+    let start = || PostgresServer::start_durable(&["max_connections=1000"]);
+    [("postgres", "postgres"), ("postgres by sessions", "postgres-session")]
+        .map(|lock| contended::crowded(lock, rounds, during, start, PostgresServer::url))
 }
 
 /// `count` clients, as of so many processes, that wait for one lock which nobody releases: what each of them asks in a

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lock_core::Locks;
 use lock_sql::SqliteLock;
@@ -82,22 +82,10 @@ pub async fn beside_the_library(folder: &Path, rounds: usize, each: Duration) ->
 /// 64 tasks on 64 names: their rate, per that of one task.
 pub async fn many_names(folder: &Path, rounds: usize, each: Duration) -> Figure {
     let locks = locks(&folder.join("names.db")).await;
-    let rate = async |tasks| {
-        let locks = locks.clone();
-        let cycle = move |task: usize| {
-            let mutex = locks.mutex(task.to_string());
-            async move {
-                let held = mutex.lock().await.expect("free");
-                let taken = Instant::now();
-                held.unlock().await.expect("answered");
-                taken
-            }
-        };
-        tasks::run(tasks, each, cycle).await.rate
-    };
     let mut ratios = Vec::new();
     for _ in 0..rounds {
-        let (one, many) = (rate(1).await, rate(64).await);
+        let one = tasks::apart(&locks, 1, each).await.rate;
+        let many = tasks::apart(&locks, 64, each).await.rate;
         println!("    sqlite: 64 tasks on 64 names {many:.0}/s, one task {one:.0}/s");
         ratios.push(many / one);
     }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use lock_core::Locks;
+
 /// What they did together.
 pub(crate) struct Run {
     /// Cycles per second.
@@ -50,6 +52,21 @@ where
     let rate = times.len() as f64 / start.elapsed().as_secs_f64();
     times.sort_unstable();
     Run { rate, fairness: jain(&counts), times }
+}
+
+/// Runs so many tasks, each of which takes and gives back a lock of its own.
+pub(crate) async fn apart(locks: &Locks, tasks: usize, during: Duration) -> Run {
+    let locks = locks.clone();
+    let cycle = move |task: usize| {
+        let mutex = locks.mutex(task.to_string());
+        async move {
+            let held = mutex.lock().await.expect("free");
+            let taken = Instant::now();
+            held.unlock().await.expect("answered");
+            taken
+        }
+    };
+    run(tasks, during, cycle).await
 }
 
 /// Jain's index: 1 if all have equally much, 1/n if one has all.

@@ -98,35 +98,13 @@ impl LockOptions {
     /// # Errors
     /// [`ErrorKind::Invalid`] naming the option; [`ErrorKind::Unsupported`] where the backend cannot do it.
     pub(crate) fn check(&self, backend: &Capabilities) -> Result<()> {
-        /// Each with whether it may be no shorter than the store's shortest lease; in the order of the values.
-        const NAMED: [(&str, bool); 6] = [
-            ("lease", true),
-            ("wait", false),
-            ("hold_for", true),
-            ("max_hold", true),
-            ("hand_over_for", false),
-            ("outage", false),
-        ];
-        let values =
-            [Some(self.lease), self.wait, self.hold_for, self.max_hold, Some(self.hand_over_for), Some(self.outage)];
-        for ((option, is_bounded), value) in NAMED.into_iter().zip(values) {
-            let Some(value) = value else { continue };
-            let days = MAX_DURATION.as_secs() / 86_400;
-            if value > MAX_DURATION {
-                return Err(Error::new(ErrorKind::Invalid, format!("{option} is longer than {days} days")));
-            }
-            if is_bounded && value < backend.min_lease {
-                return Err(Error::new(
-                    ErrorKind::Invalid,
-                    format!(
-                        "{option} is {}, shorter than {}, the shortest of {}",
-                        humantime::format_duration(value),
-                        humantime::format_duration(backend.min_lease),
-                        backend.backend
-                    ),
-                ));
-            }
-        }
+        let bounded = |option, value| check_length(option, value, Some(backend));
+        bounded("lease", Some(self.lease))?;
+        check_length("wait", self.wait, None)?;
+        bounded("hold_for", self.hold_for)?;
+        bounded("max_hold", self.max_hold)?;
+        check_length("hand_over_for", Some(self.hand_over_for), None)?;
+        check_length("outage", Some(self.outage), None)?;
         self.check_mode(backend)?;
         self.store_floor()?;
         if self.token_floor > 0 && !backend.raises_tokens {
@@ -153,6 +131,25 @@ impl LockOptions {
             None => self.mode.check(),
         }
     }
+}
+
+/// Is an option too long, or shorter than the shortest lease of the backend that bounds it?
+fn check_length(option: &str, value: Option<Duration>, bounded_by: Option<&Capabilities>) -> Result<()> {
+    let Some(value) = value else { return Ok(()) };
+    if value > MAX_DURATION {
+        let days = MAX_DURATION.as_secs() / 86_400;
+        return Err(Error::new(ErrorKind::Invalid, format!("{option} is longer than {days} days")));
+    }
+    let Some(backend) = bounded_by.filter(|backend| value < backend.min_lease) else { return Ok(()) };
+    Err(Error::new(
+        ErrorKind::Invalid,
+        format!(
+            "{option} is {}, shorter than {}, the shortest of {}",
+            humantime::format_duration(value),
+            humantime::format_duration(backend.min_lease),
+            backend.backend
+        ),
+    ))
 }
 
 /// The choices that [`Mutex`](crate::Mutex) and [`LocksBuilder`](crate::LocksBuilder) share, as methods of both.
