@@ -17,7 +17,7 @@ const USAGE: &str = "Usage: cargo xtask COMMAND
   deny [WHICH…]   checks licences and sources of the dependencies; `deny advisories` asks GitHub for known faults
   dist            packs the program, its manual pages and completions into target/dist
   torture BACKEND, slots BACKEND, fail-overs BACKEND, permits BACKEND, several BACKEND, observers BACKEND, compare,
-  bench, scale, guarantees, models, fuzz, api
+  bench, scale, soak STORE, guarantees, models, fuzz, api
                   put stores to the proof; `cargo xtask COMMAND --help` says how";
 
 fn main() -> ExitCode {

@@ -1,6 +1,5 @@
 //! What a case has in its hands: a fresh store, its clients, and the helpers that most cases need.
 
-use std::ffi::OsString;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,6 +10,7 @@ use rand::RngExt;
 
 use crate::harness::{Fault, Harness, Store};
 use crate::history::{Event, Log};
+use crate::host::Host;
 use crate::oracle::{self, Tolerance, Verdict};
 use crate::worker::{Answer, Role, Worker};
 use crate::workload::Workload;
@@ -98,25 +98,28 @@ impl Ctx {
 
     /// A worker process that follows orders.
     pub(crate) async fn worker(&self, lease: Duration) -> Worker {
-        self.worker_in(lease, &[]).await
+        self.ready(self.start(lease, None, None)).await
     }
 
-    /// A worker process in this environment.
-    pub(crate) async fn worker_in(&self, lease: Duration, environment: &[(String, OsString)]) -> Worker {
-        let mut worker = self.start(lease, None, environment);
+    /// A worker process on this host.
+    pub(crate) async fn worker_on_host(&self, lease: Duration, host: &Host) -> Worker {
+        self.ready(self.start(lease, None, Some(host))).await
+    }
+
+    async fn ready(&self, mut worker: Worker) -> Worker {
         assert_eq!(worker.answer().await.unwrap(), Answer::Ready);
         worker
     }
 
     /// A worker process that works by itself.
     pub(crate) fn worker_on(&self, lease: Duration, workload: Workload) -> Worker {
-        self.start(lease, Some(workload), &[])
+        self.start(lease, Some(workload), None)
     }
 
-    fn start(&self, lease: Duration, workload: Option<Workload>, environment: &[(String, OsString)]) -> Worker {
+    fn start(&self, lease: Duration, workload: Option<Workload>, host: Option<&Host>) -> Worker {
         let lease_ms = lease.as_millis() as u64;
         let role = Role { url: self.url(), lease_ms, workload, task: None };
-        let worker = Worker::spawn(&role, environment).unwrap();
+        let worker = Worker::spawn(&role, host).unwrap();
         self.0.processes.lock().unwrap_or_else(PoisonError::into_inner).extend(worker.pid());
         worker
     }

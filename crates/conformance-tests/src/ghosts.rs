@@ -14,7 +14,7 @@ use crate::worker::{Answer, Order, Role, Worker};
 /// logged.
 pub(crate) async fn look(names: Vec<String>, lease: Duration, url: String, log: &Log) -> io::Result<()> {
     let role = Role { url, lease_ms: lease.as_millis() as u64, workload: None, task: None };
-    let mut client = Worker::spawn(&role, &[])?;
+    let mut client = Worker::spawn(&role, None)?;
     // That it is ready. If it could not connect, it died.
     client.answer().await?;
     let late = Instant::now() + lease + GRACE;

@@ -21,6 +21,10 @@ pub enum Blow {
     Kill,
     /// A worker can open no more files and connections.
     Starve,
+    /// A worker gets no more memory. If it dies of that, another takes its place.
+    OutOfMemory,
+    /// The wall clock of a worker's host is set an hour ahead or back, and right again.
+    StepClock,
     /// A worker's runtime is dropped with all that runs on it, and its locks go on on another.
     ReplaceRuntime,
     /// Nothing goes through, and what was on its way is lost.
@@ -49,6 +53,8 @@ pub enum Blow {
     Refuse,
     /// Connections lead to another server of the store, as through a balancer.
     Balance,
+    /// A server's name leads to another address, and nobody listens at the old one.
+    Rename,
     /// A server is stopped.
     PauseServer,
     /// A server is killed, and started again after a while.
@@ -57,6 +63,8 @@ pub enum Blow {
     RestartServer,
     /// A server is cut off from the others of its store; its clients reach it.
     CutServer,
+    /// A server cannot write to its files, as on a full disk. If it ends for that, it is started again.
+    FullDisk,
     /// A store drops the past that it keeps for those who look back.
     Compact,
 }
@@ -73,10 +81,12 @@ enum Victim {
 }
 
 /// Each with its name, who is struck, and for how many leases it lasts.
-const BLOWS: [(Blow, &str, Victim, Range<f64>); 22] = [
+const BLOWS: [(Blow, &str, Victim, Range<f64>); 26] = [
     (Blow::Stop, "stop", Victim::Worker, 1.2..2.5),
     (Blow::Kill, "kill", Victim::Worker, 0.0..0.0),
     (Blow::Starve, "starve", Victim::Worker, 0.5..3.0),
+    (Blow::OutOfMemory, "out-of-memory", Victim::Worker, 0.5..3.0),
+    (Blow::StepClock, "step-clock", Victim::Worker, 0.2..4.0),
     (Blow::ReplaceRuntime, "replace-runtime", Victim::Worker, 0.0..0.0),
     (Blow::Cut, "cut", Victim::Network, 0.2..2.5),
     (Blow::CutRequests, "cut-requests", Victim::Network, 0.2..2.5),
@@ -91,10 +101,12 @@ const BLOWS: [(Blow, &str, Victim, Range<f64>); 22] = [
     (Blow::Reset, "reset", Victim::Network, 0.0..0.0),
     (Blow::Refuse, "refuse", Victim::Network, 0.2..1.5),
     (Blow::Balance, "balance", Victim::Network, 0.5..4.0),
+    (Blow::Rename, "rename", Victim::Network, 0.5..4.0),
     (Blow::PauseServer, "pause-server", Victim::Server, 0.2..2.0),
     (Blow::KillServer, "kill-server", Victim::Server, 0.0..1.0),
     (Blow::RestartServer, "restart-server", Victim::Server, 0.0..0.0),
     (Blow::CutServer, "cut-server", Victim::Server, 0.2..2.5),
+    (Blow::FullDisk, "full-disk", Victim::Server, 0.2..2.0),
     (Blow::Compact, "compact", Victim::Server, 0.0..0.0),
 ];
 
@@ -116,7 +128,12 @@ impl Blow {
     /// Is it up to the kind of server whether it can suffer this? See
     /// [`Server::suffers`](crate::torture::Server::suffers).
     pub(crate) fn is_particular(self) -> bool {
-        matches!(self, Self::CutServer | Self::Compact)
+        matches!(self, Self::CutServer | Self::FullDisk | Self::Compact)
+    }
+
+    /// Does it take a [host](crate::host::Host) of the worker's own?
+    pub(crate) fn is_of_a_host(self) -> bool {
+        matches!(self, Self::StepClock | Self::Rename)
     }
 
     /// Does this to what goes through.
@@ -301,7 +318,7 @@ mod tests {
     #[test]
     fn everybody_suffers_what_is_meant_for_them_and_all_of_it() {
         let mut all = Vec::new();
-        for (lane, wanted) in [(LANES[0], 4), (LANES[2], 13), (LANES[3], 18)] {
+        for (lane, wanted) in [(LANES[0], 6), (LANES[2], 14), (LANES[3], 20)] {
             let mut kinds: Vec<_> = drawn(lane, 7).iter().map(|step| step.blow).collect();
             kinds.sort_unstable();
             kinds.dedup();

@@ -74,9 +74,14 @@ impl Proxy {
     /// # Panics
     /// If there is no free port.
     pub fn new(server: SocketAddr) -> Self {
+        Self::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), server).expect("a free port")
+    }
+
+    /// The same at this address.
+    pub(crate) fn at(address: SocketAddr, server: SocketAddr) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let listener = std::net::TcpListener::bind(address)?;
         let address = listener.local_addr().expect("an address");
         listener.set_nonblocking(true).expect("a socket");
         let listener = {
@@ -85,7 +90,7 @@ impl Proxy {
         };
         let (mode, count, ports) = (watch::Sender::new(Mode::default()), Arc::default(), Ports::default());
         runtime.spawn(accept(listener, server, mode.subscribe(), Arc::clone(&count), Arc::clone(&ports)));
-        Self { address, mode, count, ports, runtime: Some(runtime) }
+        Ok(Self { address, mode, count, ports, runtime: Some(runtime) })
     }
 
     /// Where it listens.

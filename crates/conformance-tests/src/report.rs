@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::acquisition::acquisitions;
+use crate::footprint::Footprint;
 use crate::foreign::{self, Library};
 use crate::ghosts::ghosts;
 use crate::history::{Event, What};
+use crate::liveness::{paralysis, silence};
 use crate::oracle::{self, Tolerance, Violation};
 use crate::ordeal::{Ordeal, freed, ordeals, recoveries};
 use crate::protected::{Logged, Places};
@@ -53,6 +55,10 @@ pub struct Report {
     pub worst_recovery: Option<(Duration, Ordeal)>,
     /// How many locks whose holder was killed went to one who waited by then, and how long after that at worst.
     pub freed: (usize, Duration),
+    /// What the process of each worker that is never killed took up after a tenth of the time, and at the end.
+    pub footprints: BTreeMap<String, [Footprint; 2]>,
+    /// What there was in the store before anybody took a lock, and at the end, of each thing that is counted there.
+    pub counts: BTreeMap<String, [u64; 2]>,
     /// What was broken; empty if nothing.
     pub violations: Vec<Violation>,
     /// When the history begins, in nanoseconds of the machine's monotonic time.
@@ -68,6 +74,7 @@ impl Report {
         folder: &Path,
         places: &Places,
         clients: &[String],
+        ended: u64,
     ) -> io::Result<Self> {
         let events = Workload::events(folder, clients)?;
         let verdict = oracle::check(&events, Tolerance { notice: Some(NOTICE), grace: GRACE });
@@ -85,6 +92,7 @@ impl Report {
         violations.extend(uses::check(&events, &logs));
         let ordeals = ordeals(&events);
         violations.extend(paralysis(&events, &ordeals, options.calm()));
+        violations.extend(silence(&events, ended, options.longest_silence()));
         violations.extend(ghosts(&events));
         let mut blows = BTreeMap::new();
         for ordeal in &ordeals {
@@ -107,6 +115,8 @@ impl Report {
             worst_forgotten: verdict.worst_forgotten,
             worst_recovery: recoveries(&events, &ordeals).into_iter().max_by_key(|(time, _)| *time),
             freed: (freed.len(), freed.into_iter().max().unwrap_or_default()),
+            footprints: BTreeMap::new(),
+            counts: BTreeMap::new(),
             violations,
             began: events.iter().map(|event| event.at).min().unwrap_or_default(),
             folder: None,
@@ -166,18 +176,6 @@ fn of_others(events: &[Event]) -> BTreeMap<&'static str, Foreign> {
     all
 }
 
-/// **L1**: after the last blow, somebody is granted a lock within the calm.
-fn paralysis(events: &[Event], ordeals: &[Ordeal], calm: Duration) -> Option<Violation> {
-    let last = ordeals.iter().max_by_key(|ordeal| ordeal.to)?;
-    let granted = |event: &&Event| matches!(event.what, What::Granted { .. }) && event.at > last.to;
-    let first = events.iter().filter(granted).map(|event| event.at).min();
-    let in_time = first.is_some_and(|first| Duration::from_nanos(first - last.to) <= calm);
-    (!in_time).then(|| {
-        let what = format!("nobody was granted a lock within {calm:?} of the last blow");
-        Violation { ordeals: vec![last.clone()], ..Violation::of_tokens("L1", what, &[]) }
-    })
-}
-
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, grants, denials, failures, counted, losses, worst_notice, .. } = self;
@@ -217,6 +215,12 @@ impl fmt::Display for Report {
         }
         if let (locks @ 1.., worst) = self.freed {
             write!(f, "; {locks} locks of killed holders went on, at worst after {worst:?}")?;
+        }
+        for (worker, [early, last]) in &self.footprints {
+            write!(f, "\n{worker} took up {early} after a tenth of the time, and {last} at the end")?;
+        }
+        for (what, [before, after]) in &self.counts {
+            write!(f, "\nin the store: {before} {what} before, {after} at the end")?;
         }
         write!(f, "\n{} rules broken", self.broken().len())?;
         // The first to be seen first: the others may follow from it.

@@ -11,10 +11,12 @@
 //!
 //! Each worker reaches each [`Server`] by a proxy of its own, and all of them by one in front of the server.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,9 +25,11 @@ use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+pub use crate::footprint::Footprint;
 use crate::foreign::Library;
 use crate::ghosts;
-use crate::history::Log;
+use crate::history::{Log, monotonic};
+use crate::host::{Host, THERE, build_shim};
 pub use crate::peer::Program;
 pub use crate::plan::Blow;
 use crate::plan::{Lane, plan};
@@ -33,8 +37,8 @@ use crate::protected::{Elsewhere, Places};
 use crate::proxy::Proxy;
 pub use crate::report::{Foreign, Report};
 pub use crate::victim::Server;
-use crate::victim::{Seat, Victim};
-use crate::worker::Role;
+use crate::victim::{Moved, Seat, Victim};
+use crate::worker::{Role, Worker};
 pub use crate::workload::PERMITS;
 use crate::workload::{SEMAPHORE, Workload};
 
@@ -54,6 +58,8 @@ pub struct TortureOptions {
     pub lease: Duration,
     /// What is done. What nobody here can suffer is left out.
     pub blows: Vec<Blow>,
+    /// So many of the workers are never killed, and what their processes take up is measured.
+    pub spared: usize,
     /// Where the resources are that the locks protect; otherwise they are files.
     pub resources: Option<Elsewhere>,
     /// Where the histories are written, and kept if a rule was broken. It has to be there.
@@ -70,6 +76,7 @@ impl Default for TortureOptions {
             names: 2,
             lease: Duration::from_secs(1),
             blows: Blow::all(),
+            spared: 0,
             resources: None,
             histories: std::env::temp_dir(),
         }
@@ -80,6 +87,12 @@ impl TortureOptions {
     /// For how long, at the end, nobody is struck: within this, somebody has to be granted a lock again.
     pub fn calm(&self) -> Duration {
         self.lease * 2 + GRACE
+    }
+
+    /// For how long a worker says nothing at most that neither was stopped nor died: it waits for five leases, and has
+    /// sections of two.
+    pub(crate) fn longest_silence(&self) -> Duration {
+        self.lease * 7 + GRACE * 2
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
@@ -94,7 +107,14 @@ pub struct Site {
     balanced: bool,
     url: Box<Url>,
     peers: Vec<(Library, Box<Peer>)>,
+    count: Option<Box<Count>>,
 }
+
+/// Counts what there is in a store.
+type Count = dyn Fn() -> Counts + Send + Sync;
+
+/// How many there are of each thing.
+pub type Counts = Pin<Box<dyn Future<Output = io::Result<BTreeMap<String, u64>>> + Send>>;
 
 /// From where each server is reached to how a client connects.
 type Url = dyn Fn(&[SocketAddr]) -> String;
@@ -112,12 +132,18 @@ impl Site {
     /// A store without a server that could be struck: only the workers are.
     pub fn at(url: impl Into<String>) -> Self {
         let url = url.into();
-        Self { servers: Vec::new(), balanced: false, url: Box::new(move |_| url.clone()), peers: Vec::new() }
+        Self {
+            servers: Vec::new(),
+            balanced: false,
+            url: Box::new(move |_| url.clone()),
+            peers: Vec::new(),
+            count: None,
+        }
     }
 
     /// Servers, and the URL of a client that reaches them at these addresses, in their order.
     pub fn of(servers: Vec<Box<dyn Server>>, url: impl Fn(&[SocketAddr]) -> String + 'static) -> Self {
-        Self { servers, balanced: false, url: Box::new(url), peers: Vec::new() }
+        Self { servers, balanced: false, url: Box::new(url), peers: Vec::new(), count: None }
     }
 
     /// Servers of one store: a balancer may lead a client to any of them instead of another.
@@ -138,6 +164,12 @@ impl Site {
         self
     }
 
+    /// What there is in the store is counted before anybody takes a lock, and when all have ended.
+    #[must_use]
+    pub fn counted(self, count: impl Fn() -> Counts + Send + Sync + 'static) -> Self {
+        Self { count: Some(Box::new(count)), ..self }
+    }
+
     /// How a client connects that is not struck itself.
     pub fn url(&self) -> String {
         self.url_at(&self.addresses())
@@ -155,6 +187,12 @@ impl Site {
 
 /// How much longer than its lease a dead client may be in the way of others.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
+
+/// After so many rounds, each lock was taken in each way.
+const WARM: u64 = 100;
+
+/// Who does that.
+pub(crate) const WARM_UP: &str = "warm-up-0";
 
 /// Tortures a store.
 ///
@@ -176,10 +214,19 @@ pub async fn run(options: &TortureOptions, site: Site) -> io::Result<Report> {
     }
 }
 
-async fn run_in(options: &TortureOptions, site: Site, folder: &Path) -> io::Result<Report> {
+async fn run_in(options: &TortureOptions, mut site: Site, folder: &Path) -> io::Result<Report> {
     let log = Log::to_file("supervisor", &Workload::history(folder, "supervisor"))?;
-    let untouched = site.url();
+    let (untouched, count) = (site.url(), site.count.take());
+    let mut clients = vec!["supervisor".to_owned()];
+    let before = match count.as_deref() {
+        Some(count) => {
+            clients.push(warm_up(options, &untouched, folder).await?);
+            count().await?
+        }
+        None => BTreeMap::new(),
+    };
     let victims = victims(options, site, folder)?;
+    let spared: Vec<_> = victims.iter().filter_map(|(_, victim)| victim.spared()).collect();
     let start = Instant::now();
     let struck_for = options.duration.saturating_sub(options.calm());
     let mut suffering = JoinSet::new();
@@ -188,12 +235,16 @@ async fn run_in(options: &TortureOptions, site: Site, folder: &Path) -> io::Resu
         let plan = plan(lane, options.seed, &blows, options.lease, struck_for);
         suffering.spawn(victim.suffer(lane, plan, start, log.clone()));
     }
+    let footprints = || spared.iter().map(|(_, pid)| Footprint::of(*pid)).collect::<io::Result<Vec<_>>>();
+    tokio::time::sleep_until(start + options.duration / 10).await;
+    let early = footprints()?;
     let mut victims = Vec::new();
     while let Some(survived) = suffering.join_next().await {
         victims.push(survived.map_err(io::Error::other)??);
     }
     // On a machine that stood still for a while, blows came late, and the calm is as long as ever.
     tokio::time::sleep_until((start + options.duration).max(Instant::now() + options.calm())).await;
+    let (last, ended) = (footprints()?, monotonic());
     // All at once; the servers and the networks stay until the last is done.
     let (seats, others): (Vec<_>, Vec<_>) = victims.into_iter().partition(|victim| matches!(victim, Victim::Worker(_)));
     let mut ending = JoinSet::new();
@@ -202,24 +253,59 @@ async fn run_in(options: &TortureOptions, site: Site, folder: &Path) -> io::Resu
     for seat in seats {
         ending.spawn(seat.end(options.lease + Duration::from_secs(30)));
     }
-    let mut clients = vec!["supervisor".to_owned()];
     while let Some(ended) = ending.join_next().await {
         clients.extend(ended.map_err(io::Error::other)??);
     }
     let names = options.names().into_iter().chain([SEMAPHORE.to_owned()]).collect();
     ghosts::look(names, options.lease, untouched, &log).await?;
+    let after = match count.as_deref() {
+        Some(count) => count().await?,
+        None => BTreeMap::new(),
+    };
     drop(others);
     let places = match &options.resources {
         Some(elsewhere) => Places::open(&elsewhere.urls, elsewhere.open).await?,
         None => Places::files(folder),
     };
-    Report::of(options, folder, &places, &clients).await
+    let mut report = Report::of(options, folder, &places, &clients, ended).await?;
+    let sizes = early.into_iter().zip(last).map(|(early, last)| [early, last]);
+    report.footprints = spared.into_iter().map(|(client, _)| client).zip(sizes).collect();
+    report.counts = after
+        .into_iter()
+        .map(|(what, after)| {
+            let before = before.get(&what).copied().unwrap_or(0);
+            (what, [before, after])
+        })
+        .collect();
+    Ok(report)
+}
+
+/// Takes each lock, struck by nobody, so that the store knows of them all what it keeps of one that is free.
+async fn warm_up(options: &TortureOptions, url: &str, folder: &Path) -> io::Result<String> {
+    let client = WARM_UP.to_owned();
+    let workload = Workload {
+        client: client.clone(),
+        folder: folder.to_owned(),
+        names: options.names(),
+        places: options.resources.as_ref().map_or_else(Vec::new, |elsewhere| elsewhere.urls.clone()),
+        rounds: Some(WARM),
+        seed: options.seed,
+        section_ms: 0,
+        peer: None,
+    };
+    let lease_ms = options.lease.as_millis() as u64;
+    let role = Role { url: url.to_owned(), lease_ms, workload: Some(workload), task: None };
+    match Worker::spawn(&role, None)?.ended().await? {
+        true => Ok(client),
+        false => Err(io::Error::other("the first worker did not end well, though nobody struck it")),
+    }
 }
 
 /// Everybody who can be struck.
 fn victims(options: &TortureOptions, site: Site, folder: &Path) -> io::Result<Vec<(Lane, Victim)>> {
     let mut victims = Vec::new();
     let mut fronts = Vec::new();
+    let shim = options.blows.iter().any(|blow| blow.is_of_a_host()).then(|| build_shim(folder)).transpose()?;
     for (number, server) in site.servers.into_iter().enumerate() {
         let proxy = Arc::new(Proxy::new(server.address()));
         fronts.push(proxy.address());
@@ -236,15 +322,26 @@ fn victims(options: &TortureOptions, site: Site, folder: &Path) -> io::Result<Ve
     };
     let ours = (0..options.workers).map(|_| None);
     for (worker, peer) in ours.chain(site.peers.iter().map(Some)).enumerate() {
+        // Of other libraries nobody knows whether they ask for a name again.
+        let shim = shim.as_deref().filter(|_| peer.is_none());
+        let host = shim.map(|shim| Host::new(&folder.join(format!("host-{worker}")), shim, fronts.len()).map(Arc::new));
+        let host = host.transpose()?;
         let proxies: Vec<_> = fronts.iter().map(|front| Proxy::new(*front)).collect();
         let addresses: Vec<_> = proxies.iter().map(Proxy::address).collect();
         for (server, proxy) in proxies.into_iter().enumerate() {
             let others = fronts.iter().copied().filter(|front| site.balanced && *front != fronts[server]).collect();
-            victims.push((Lane::Network { worker, server }, Victim::Network { proxy, others }));
+            let there = SocketAddr::from((THERE, proxy.address().port()));
+            let moved = host.as_ref().map(|host| {
+                Proxy::at(there, fronts[server]).map(|proxy| Box::new(Moved { proxy, host: Arc::clone(host), server }))
+            });
+            let network = Victim::Network { proxy, others, moved: moved.transpose()? };
+            victims.push((Lane::Network { worker, server }, network));
         }
         let names = names(peer.map(|(library, _)| *library));
         let peer = peer.map(|(library, program)| (*library, program(&addresses)));
-        let seat = seat(options, worker, names, (site.url)(&addresses), folder, peer)?;
+        let url = (site.url)(&addresses);
+        let url = if host.is_some() { Host::named(&url, &addresses) } else { url };
+        let seat = seat(options, worker, names, url, folder, (host, peer))?;
         victims.push((Lane::Worker(worker), Victim::Worker(Box::new(seat))));
     }
     Ok(victims)
@@ -256,17 +353,22 @@ fn seat(
     names: Vec<String>,
     url: String,
     folder: &Path,
-    peer: Option<(Library, Program)>,
+    (host, peer): (Option<Arc<Host>>, Option<(Library, Program)>),
 ) -> io::Result<Seat> {
     let (options, folder) = (options.clone(), folder.to_owned());
     let lease_ms = options.lease.as_millis() as u64;
-    // Another library knows neither of the others; and a starved worker waits for its files, but not for other places.
-    let suffers: &[Blow] = match (&peer, &options.resources) {
-        (Some(_), _) => &[Blow::Stop, Blow::Kill],
-        (None, Some(_)) => &[Blow::Stop, Blow::Kill, Blow::ReplaceRuntime],
-        (None, None) => &[Blow::Stop, Blow::Kill, Blow::ReplaceRuntime, Blow::Starve],
-    };
-    Seat::new(suffers, move |successor| {
+    // Another library knows none of the others; and a starved worker waits for its files, but not for other places.
+    let mut suffers = vec![Blow::Stop, Blow::Kill];
+    if peer.is_none() {
+        suffers.extend([Blow::ReplaceRuntime, Blow::StepClock, Blow::OutOfMemory]);
+        if options.resources.is_none() {
+            suffers.push(Blow::Starve);
+        }
+        if number < options.spared {
+            suffers.retain(|blow| !matches!(blow, Blow::Kill | Blow::OutOfMemory));
+        }
+    }
+    Seat::new(suffers, host, move |successor| {
         let kind = peer.as_ref().map_or("worker", |(library, _)| library.name());
         let client = format!("{kind}-{number}-{successor}");
         let mut rng = StdRng::seed_from_u64(options.seed ^ (number as u64) << 32 ^ successor as u64);

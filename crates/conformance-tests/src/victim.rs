@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use rustix::process::Rlimit;
+use nix::unistd::Pid;
+use rustix::process::{Resource, Rlimit};
 use tokio::time::Instant;
 
 use crate::history::{Log, What};
+use crate::host::{HERE, Host, THERE};
 use crate::plan::{Blow, Lane, Step};
 use crate::proxy::Proxy;
 use crate::worker::{Role, Worker};
@@ -44,10 +46,10 @@ pub trait Server: Send + 'static {
     /// Starts it again, until it answers.
     fn start(&mut self);
 
-    /// Which of [`Blow::CutServer`] and [`Blow::Compact`] it can suffer; none if it does not say. The same for as long
-    /// as it lives, so that a seed makes the same plan.
-    fn suffers(&self) -> &'static [Blow] {
-        &[]
+    /// Can it suffer this one of [`Blow::CutServer`], [`Blow::FullDisk`] and [`Blow::Compact`]? None of them if it does
+    /// not say. The same for as long as it lives, so that a seed makes the same plan.
+    fn suffers(&self, _blow: Blow) -> bool {
+        false
     }
 
     /// Does one of those to it.
@@ -64,6 +66,7 @@ pub(crate) enum Victim {
     Network {
         proxy: Proxy,
         others: Vec<SocketAddr>,
+        moved: Option<Box<Moved>>,
     },
     /// `None` while it is away, in a thread where it may block.
     Server {
@@ -77,11 +80,25 @@ impl Victim {
     pub(crate) fn can_suffer(&self, blow: Blow) -> bool {
         match self {
             Self::Worker(seat) => seat.suffers.contains(&blow),
-            Self::Network { others, .. } => !blow.is_particular() && (blow != Blow::Balance || !others.is_empty()),
-            Self::Server { .. } if blow == Blow::Balance => false,
+            Self::Network { others, moved, .. } => match blow {
+                Blow::Balance => !others.is_empty(),
+                Blow::Rename => moved.is_some(),
+                blow => !blow.is_particular(),
+            },
+            Self::Server { .. } if matches!(blow, Blow::Balance | Blow::Rename) => false,
             Self::Server { server, .. } => {
-                !blow.is_particular() || server.as_ref().is_some_and(|server| server.suffers().contains(&blow))
+                !blow.is_particular() || server.as_ref().is_some_and(|server| server.suffers(blow))
             }
+        }
+    }
+
+    /// A worker that is never killed: its name and process.
+    pub(crate) fn spared(&self) -> Option<(String, Pid)> {
+        match self {
+            Self::Worker(seat) if !seat.suffers.contains(&Blow::Kill) => {
+                Some((seat.clients.last()?.clone(), seat.worker.pid()?))
+            }
+            _ => None,
         }
     }
 
@@ -103,11 +120,15 @@ impl Victim {
     async fn strike(&mut self, step: &Step, log: &Log) -> io::Result<()> {
         match self {
             Self::Worker(seat) => seat.strike(step.blow, log).await,
-            Self::Network { proxy, others } => {
-                match step.blow {
+            Self::Network { proxy, others, moved } => {
+                match (step.blow, moved) {
                     // One of them, by chance.
-                    Blow::Balance => proxy.lead_to(others[step.delay.subsec_nanos() as usize % others.len()]),
-                    blow => blow.strike(proxy, step.delay),
+                    (Blow::Balance, _) => proxy.lead_to(others[step.delay.subsec_nanos() as usize % others.len()]),
+                    (Blow::Rename, Some(moved)) => {
+                        moved.host.lead(moved.server, THERE)?;
+                        proxy.cut();
+                    }
+                    (blow, _) => blow.strike(proxy, step.delay),
                 }
                 Ok(())
             }
@@ -136,8 +157,12 @@ impl Victim {
     async fn relieve(&mut self, blow: Blow, log: &Log) -> io::Result<()> {
         match self {
             Self::Worker(seat) => seat.relieve(blow, log),
-            Self::Network { proxy, .. } => {
+            Self::Network { proxy, moved, .. } => {
                 blow.relieve(proxy);
+                if let (Blow::Rename, Some(moved)) = (blow, moved) {
+                    moved.host.lead(moved.server, HERE)?;
+                    moved.proxy.reset();
+                }
                 Ok(())
             }
             Self::Server { server, proxy } => match blow {
@@ -160,6 +185,13 @@ impl Victim {
     }
 }
 
+/// Where a server's name may lead instead.
+pub(crate) struct Moved {
+    pub(crate) proxy: Proxy,
+    pub(crate) host: Arc<Host>,
+    pub(crate) server: usize,
+}
+
 /// Does something that blocks.
 async fn away(
     server: &mut Option<Box<dyn Server>>,
@@ -179,58 +211,93 @@ pub(crate) struct Seat {
     /// What the next one is to do: its name in the history ends with its number, and its choices come from that.
     role: Box<dyn Fn(usize) -> (String, Role) + Send>,
     /// What it can suffer.
-    suffers: &'static [Blow],
+    suffers: Vec<Blow>,
+    /// Where it is, if not here.
+    host: Option<Arc<Host>>,
+    /// How far its host's clock is stepped next, in seconds.
+    next_step: i64,
     worker: Worker,
-    /// What it may open otherwise, while it may open nothing.
-    allowed: Option<Rlimit>,
+    /// What it may have otherwise, while it may have no more.
+    allowed: Option<(Resource, Rlimit)>,
     /// Who had the place, the present one last.
     pub(crate) clients: Vec<String>,
 }
 
 impl Seat {
     pub(crate) fn new(
-        suffers: &'static [Blow],
+        suffers: Vec<Blow>,
+        host: Option<Arc<Host>>,
         role: impl Fn(usize) -> (String, Role) + Send + 'static,
     ) -> io::Result<Self> {
         let (client, first) = role(0);
-        let worker = Worker::spawn(&first, &[])?;
-        Ok(Self { role: Box::new(role), suffers, worker, allowed: None, clients: vec![client] })
+        let worker = Worker::spawn(&first, host.as_deref())?;
+        let role = Box::new(role);
+        Ok(Self { role, suffers, host, next_step: 3600, worker, allowed: None, clients: vec![client] })
     }
 
     pub(crate) async fn strike(&mut self, blow: Blow, log: &Log) -> io::Result<()> {
-        let log = log.client(self.clients.last().map_or("", String::as_str));
         match blow {
             Blow::Stop => {
                 self.worker.signal(Signal::SIGSTOP)?;
-                log.log(0, What::Stopped);
-                return Ok(());
+                self.log(log).log(0, What::Stopped);
             }
             // One that has not begun yet could not be loaded.
-            Blow::Starve if !self.worker.has_begun() => return Ok(()),
-            Blow::Starve => {
-                self.allowed = Some(self.worker.may_open(Rlimit { current: Some(0), maximum: None })?);
-                return Ok(());
+            Blow::Starve | Blow::OutOfMemory if !self.worker.has_begun() => {}
+            Blow::Starve => self.limit(Resource::Nofile)?,
+            Blow::OutOfMemory => self.limit(Resource::Data)?,
+            Blow::StepClock => {
+                self.set_clock(self.next_step)?;
+                self.next_step = -self.next_step;
             }
-            Blow::ReplaceRuntime => return self.worker.replace_runtime(),
-            _ => {}
+            Blow::ReplaceRuntime => self.worker.replace_runtime()?,
+            _ => {
+                self.log(log).log(0, What::Killed);
+                self.worker.kill().await?;
+                self.replace()?;
+            }
         }
-        log.log(0, What::Killed);
-        self.worker.kill().await?;
-        let (client, next) = (self.role)(self.clients.len());
-        self.worker = Worker::spawn(&next, &[])?;
-        self.clients.push(client);
         Ok(())
     }
 
     fn relieve(&mut self, blow: Blow, log: &Log) -> io::Result<()> {
-        if blow == Blow::Stop {
-            log.client(self.clients.last().map_or("", String::as_str)).log(0, What::Continued);
-            self.worker.signal(Signal::SIGCONT)?;
+        match blow {
+            Blow::Stop => {
+                self.log(log).log(0, What::Continued);
+                self.worker.signal(Signal::SIGCONT)?;
+            }
+            Blow::StepClock => self.set_clock(0)?,
+            _ => {}
         }
-        if let Some(allowed) = self.allowed.take() {
-            self.worker.may_open(allowed)?;
+        if let Some((resource, allowed)) = self.allowed.take() {
+            if resource == Resource::Data && self.worker.has_died()? {
+                self.log(log).log(0, What::Killed);
+                return self.replace();
+            }
+            self.worker.limit(resource, allowed)?;
         }
         Ok(())
+    }
+
+    fn log(&self, log: &Log) -> Log {
+        log.client(self.clients.last().map_or("", String::as_str))
+    }
+
+    fn replace(&mut self) -> io::Result<()> {
+        let (client, next) = (self.role)(self.clients.len());
+        self.worker = Worker::spawn(&next, self.host.as_deref())?;
+        self.clients.push(client);
+        Ok(())
+    }
+
+    /// What it has it keeps.
+    fn limit(&mut self, resource: Resource) -> io::Result<()> {
+        let before = self.worker.limit(resource, Rlimit { current: Some(0), maximum: None })?;
+        self.allowed = Some((resource, before));
+        Ok(())
+    }
+
+    fn set_clock(&self, ahead: i64) -> io::Result<()> {
+        self.host.as_ref().map_or(Ok(()), |host| host.set_clock(ahead))
     }
 
     /// Lets the present worker end, which it has to do well.

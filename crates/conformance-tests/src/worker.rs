@@ -1,6 +1,5 @@
 //! Holders in other processes: this program started again, told what to do over its standard input.
 
-use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
@@ -17,6 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::family::{self, Task};
 use crate::history::monotonic;
+use crate::host::Host;
 use crate::protected::{HUNGRY, Open, Places, is_hungry};
 use crate::resource::Resource;
 use crate::workload::{self, Going, Workload};
@@ -281,11 +281,12 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts this program again as a worker.
-    pub(crate) fn spawn(role: &Role, environment: &[(String, OsString)]) -> io::Result<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
+    /// Starts this program again as a worker, on another host if one is given.
+    pub(crate) fn spawn(role: &Role, host: Option<&Host>) -> io::Result<Self> {
+        let program = std::env::current_exe()?;
+        let command = host.map_or_else(|| std::process::Command::new(&program), |host| host.command(&program));
+        let mut child = Command::from(command)
             .env(ROLE, serde_json::to_string(role)?)
-            .envs(environment.iter().map(|(key, value)| (key, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // With whatever it starts itself.
@@ -327,13 +328,17 @@ impl Worker {
         self.history.as_ref().is_some_and(|history| history.exists())
     }
 
-    /// Sets how many files and connections it may have open, and answers how many that were. The upper limit stays.
-    pub(crate) fn may_open(&self, limit: Rlimit) -> io::Result<Rlimit> {
+    /// Limits what it may have of something, and answers what the limit was. The upper limit stays.
+    pub(crate) fn limit(&self, something: Limited, limit: Rlimit) -> io::Result<Rlimit> {
         let pid = self.pid().and_then(|pid| rustix::process::Pid::from_raw(pid.as_raw()));
         let pid = pid.ok_or_else(|| io::Error::other("the worker was waited for"))?;
-        let before = getrlimit(Limited::Nofile);
-        let limit = Rlimit { maximum: before.maximum, ..limit };
-        Ok(prlimit(Some(pid), Limited::Nofile, limit)?)
+        let limit = Rlimit { maximum: getrlimit(something).maximum, ..limit };
+        Ok(prlimit(Some(pid), something, limit)?)
+    }
+
+    /// Has it ended by itself?
+    pub(crate) fn has_died(&mut self) -> io::Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
     }
 
     /// Has it drop its runtime, and go on on another. A worker that does not listen yet, or is about to end, ignores the

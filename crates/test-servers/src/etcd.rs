@@ -279,8 +279,8 @@ impl Store for EtcdCluster {
         self.members[number].process = spawn(&self.folder, self.scheme, &ports, number, &self.arguments);
     }
 
-    fn suffers(&self) -> &'static [Blow] {
-        if self.members.len() > 1 { &[Blow::CutServer, Blow::Compact] } else { &[Blow::Compact] }
+    fn suffers(&self, blow: Blow) -> bool {
+        blow != Blow::CutServer || self.members.len() > 1
     }
 
     fn strike(&mut self, number: usize, blow: Blow) {

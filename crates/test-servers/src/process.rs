@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
+use rustix::process::{Resource, Rlimit, prlimit};
 use tempfile::TempDir;
 pub(crate) use watchdog::Disk;
 
@@ -113,6 +114,16 @@ impl Process {
     /// Lets a paused one go on.
     pub(crate) fn resume(&self) {
         self.signal(Signal::SIGCONT);
+    }
+
+    /// May it write to files? If not, it is as on a full disk.
+    pub(crate) fn may_write(&mut self, may: bool) {
+        let current = if may { None } else { Some(0) };
+        for pid in [self.pid()].into_iter().chain(self.children()) {
+            // It may have ended meanwhile.
+            let _ = rustix::process::Pid::from_raw(pid.as_raw())
+                .map(|pid| prlimit(Some(pid), Resource::Fsize, Rlimit { current, maximum: None }));
+        }
     }
 
     /// `kill -9`, of the children too. All are dead, and their sockets closed, when it returns.

@@ -29,8 +29,8 @@ pub(crate) trait Store: Send + 'static {
     fn start_again(&mut self, number: usize);
 
     /// See [`torture::Server::suffers`].
-    fn suffers(&self) -> &'static [Blow] {
-        &[]
+    fn suffers(&self, blow: Blow) -> bool {
+        blow == Blow::FullDisk && self.keeps()
     }
 
     /// See [`torture::Server::strike`].
@@ -93,15 +93,25 @@ impl<S: Store> torture::Server for Member<S> {
         self.store().start_again(self.number);
     }
 
-    fn suffers(&self) -> &'static [Blow] {
-        self.store().suffers()
+    fn suffers(&self, blow: Blow) -> bool {
+        self.store().suffers(blow)
     }
 
     fn strike(&mut self, blow: Blow) {
-        self.store().strike(self.number, blow);
+        match blow {
+            Blow::FullDisk => self.store().process(self.number).may_write(false),
+            _ => self.store().strike(self.number, blow),
+        }
     }
 
     fn relieve(&mut self, blow: Blow) {
-        self.store().relieve(self.number, blow);
+        if blow != Blow::FullDisk {
+            return self.store().relieve(self.number, blow);
+        }
+        let mut store = self.store();
+        store.process(self.number).may_write(true);
+        if !store.process(self.number).lives() {
+            store.start_again(self.number);
+        }
     }
 }

@@ -192,8 +192,8 @@ impl Store for ZookeeperServers {
         self.servers[number].process = spawn(self.folder.path(), number, &self.options, &self.environment);
     }
 
-    fn suffers(&self) -> &'static [Blow] {
-        if self.servers.len() > 1 { &[Blow::CutServer] } else { &[] }
+    fn suffers(&self, blow: Blow) -> bool {
+        blow == Blow::FullDisk || (blow == Blow::CutServer && self.servers.len() > 1)
     }
 
     fn strike(&mut self, number: usize, _: Blow) {

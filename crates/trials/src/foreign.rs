@@ -67,6 +67,11 @@ fn seconds(session: Duration) -> String {
     session.as_secs().to_string()
 }
 
+/// Whose locks can be taken at this backend.
+pub(crate) fn known(backend: &str) -> Vec<String> {
+    FOREIGN.iter().filter(|(_, store, _)| *store == backend).map(|(name, ..)| (*name).to_owned()).collect()
+}
+
 /// The site with these others, who take the places of half of our workers, and of more if there are more of them.
 pub(crate) fn beside(
     mut site: Site,

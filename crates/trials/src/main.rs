@@ -1,6 +1,6 @@
 //! What stores are put to the proof with, as the developer's commands `cargo xtask torture BACKEND`, `slots`,
-//! `fail-overs`, `permits`, `several`, `observers`, `compare`, `bench`, `scale`, `guarantees`, `models`, `fuzz` and
-//! `api`.
+//! `fail-overs`, `permits`, `several`, `observers`, `compare`, `bench`, `scale`, `soak`, `guarantees`, `models`,
+//! `fuzz` and `api`.
 #![forbid(unsafe_code)]
 
 mod api;
@@ -18,6 +18,7 @@ mod places;
 mod quorum;
 mod record;
 mod scale;
+mod soak;
 mod torture;
 
 use std::process::{Command, ExitCode};
@@ -54,6 +55,8 @@ enum Trial {
     Bench(bench::Options),
     /// Measures what grows with the number of clients, waiters, names and kept locks.
     Scale(scale::Options),
+    /// Tortures stores for an hour, half of the workers of other libraries, and counts what is left of it.
+    Soak(soak::Options),
 }
 
 fn main() -> ExitCode {
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Trial::Api(options) => api::run(&options),
         Trial::Bench(options) => bench::run(&options),
         Trial::Scale(options) => scale::run(&options),
+        Trial::Soak(options) => soak::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

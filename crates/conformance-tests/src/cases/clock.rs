@@ -1,13 +1,11 @@
 //! Clocks that are wrong.
 
-use std::ffi::OsString;
-use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::ErrorKind;
 
 use crate::ctx::{Ctx, LONG, soon, take};
+use crate::host::{Host, build_shim};
 use crate::worker::{Answer, Order, Worker};
 
 const HOUR: u64 = 3600;
@@ -16,13 +14,16 @@ const HOUR: u64 = 3600;
 ///     shorter, and get tokens in one order.
 pub(crate) async fn client_wall_moved(ctx: Ctx) {
     let folder = tempfile::tempdir().unwrap();
-    let shim = build_shim(folder.path());
+    let shim = build_shim(folder.path()).unwrap();
     let here = ctx.locks(LONG).await;
     let lease = ctx.lease() * 2;
-    let environment =
-        |ahead: &str| [("LD_PRELOAD".to_owned(), shim.clone()), ("WALL_CLOCK_AHEAD".to_owned(), OsString::from(ahead))];
-    let mut ahead = ctx.worker_in(lease, &environment("3600")).await;
-    let mut behind = ctx.worker_in(lease, &environment("-3600")).await;
+    let worker = async |name: &str, seconds| {
+        let host = Host::new(&folder.path().join(name), &shim, 0).unwrap();
+        host.set_clock(seconds).unwrap();
+        ctx.worker_on_host(lease, &host).await
+    };
+    let mut ahead = worker("ahead", 3600).await;
+    let mut behind = worker("behind", -3600).await;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     assert!(wall_clock(&mut ahead).await > now + HOUR / 2);
     assert!(wall_clock(&mut behind).await < now - HOUR / 2);
@@ -70,15 +71,6 @@ async fn wall_clock(worker: &mut Worker) -> u64 {
         Answer::WallClock(seconds) => seconds,
         other => panic!("{other:?}"),
     }
-}
-
-/// Builds the library that moves a process's wall clock, with the C compiler that linked this program.
-fn build_shim(folder: &Path) -> OsString {
-    let (source, library) = (folder.join("wall_clock.c"), folder.join("wall_clock.so"));
-    std::fs::write(&source, include_str!("wall_clock.c")).unwrap();
-    let compiler = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source).status();
-    assert!(compiler.expect("a C compiler, `cc`, is installed").success());
-    library.into_os_string()
 }
 
 /// 85. The client's own clock jumps past the lease's end: lost at once, whatever the store would still say.

@@ -241,7 +241,7 @@ impl Member {
 
 fn spawn(url: &str, lease: Duration, task: Task) -> io::Result<Worker> {
     let lease_ms = lease.as_millis() as u64;
-    Worker::spawn(&Role { url: url.to_owned(), lease_ms, workload: None, task: Some(task) }, &[])
+    Worker::spawn(&Role { url: url.to_owned(), lease_ms, workload: None, task: Some(task) }, None)
 }
 
 /// Does this with a folder for notes, which is kept if a rule was broken.

@@ -146,7 +146,7 @@ fn seat(options: &PermitsOptions, url: &str, number: usize, folder: &Path) -> io
     let (of, seed, lease_ms) = (options.permits, options.seed, options.lease.as_millis() as u64);
     let tasks = (options.waiters + of as usize).div_ceil(options.processes);
     let (url, folder) = (url.to_owned(), folder.to_owned());
-    Seat::new(&[Blow::Kill], move |successor| {
+    Seat::new(vec![Blow::Kill], None, move |successor| {
         let client = format!("worker-{number}-{successor}");
         let seed = seed ^ (number as u64) << 48 ^ (successor as u64) << 32;
         let duty = Duty::Permits { of, tasks };

@@ -2,7 +2,7 @@
 
 mod numbers;
 mod page;
-mod usage;
+pub(crate) mod usage;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -39,7 +39,7 @@ impl Usage {
 }
 
 /// All processes below this one.
-fn descendants(root: u32) -> Vec<u32> {
+pub(crate) fn descendants(root: u32) -> Vec<u32> {
     let mut children = HashMap::<u32, Vec<u32>>::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         if let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok())
