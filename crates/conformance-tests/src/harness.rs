@@ -89,6 +89,8 @@ pub enum Fault {
     /// A connection to this server, with this number, swallows whatever is sent over it, either way, and neither side is
     /// told; others work. Both are counted from 0, as by [`Store::connections`]. Undone by [`Fault::ReleaseRequests`].
     Swallow(usize, u64),
+    /// The connection to this server with this number ends for the server, and its client is not told; others work.
+    Forget(usize, u64),
     /// Every connection breaks, and there is no other until [`Fault::ReleaseRequests`].
     CutOff,
     /// Somebody removes what the store keeps of this lock's holder, with the store's own tools and without waking anybody.
@@ -119,6 +121,7 @@ impl Fault {
             Self::HoldRequestsOfPresent => proxies.for_each(Proxy::hold_c2s_of_present),
             Self::HoldAnswers => proxies.for_each(Proxy::hold_s2c),
             Self::Swallow(server, number) => proxies.nth(server).expect("a proxy for each server").swallow(number),
+            Self::Forget(server, number) => proxies.nth(server).expect("a proxy for each server").forget(number),
             Self::CutOff => proxies.for_each(Proxy::cut),
             Self::ReleaseRequests | Self::ReleaseAnswers => proxies.for_each(Proxy::forward),
             other => return Some(other),

@@ -41,6 +41,8 @@ pub enum Blow {
     HoldAnswers,
     /// One connection swallows what is sent over it, either way, and neither side is told; others work.
     Swallow,
+    /// One connection ends for the server, and its client is not told; others work.
+    Forget,
     /// Everything takes longer.
     Delay,
     /// Requests take longer.
@@ -69,8 +71,14 @@ pub enum Blow {
     Compact,
 }
 
-/// One of so many is swallowed.
+/// One of so many is swallowed, or forgotten.
 const LAST: u64 = 4;
+
+/// The number of one of the last connections, by chance: a client may have several.
+fn one(proxy: &Proxy, chance: Duration) -> u64 {
+    let all = proxy.connections();
+    all.saturating_sub(1 + u64::from(chance.subsec_nanos()) % LAST.min(all).max(1))
+}
 
 /// Who can be struck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +89,7 @@ enum Victim {
 }
 
 /// Each with its name, who is struck, and for how many leases it lasts.
-const BLOWS: [(Blow, &str, Victim, Range<f64>); 26] = [
+const BLOWS: [(Blow, &str, Victim, Range<f64>); 27] = [
     (Blow::Stop, "stop", Victim::Worker, 1.2..2.5),
     (Blow::Kill, "kill", Victim::Worker, 0.0..0.0),
     (Blow::Starve, "starve", Victim::Worker, 0.5..3.0),
@@ -95,6 +103,7 @@ const BLOWS: [(Blow, &str, Victim, Range<f64>); 26] = [
     (Blow::HoldRequests, "hold-requests", Victim::Network, 0.2..2.5),
     (Blow::HoldAnswers, "hold-answers", Victim::Network, 0.2..2.5),
     (Blow::Swallow, "swallow", Victim::Network, 1.0..6.0),
+    (Blow::Forget, "forget", Victim::Network, 1.0..6.0),
     (Blow::Delay, "delay", Victim::Network, 1.0..3.0),
     (Blow::DelayRequests, "delay-requests", Victim::Network, 1.0..3.0),
     (Blow::DelayAnswers, "delay-answers", Victim::Network, 1.0..3.0),
@@ -143,11 +152,8 @@ impl Blow {
             Self::Cut | Self::Hold => proxy.hold(),
             Self::CutRequests | Self::HoldRequests => proxy.hold_c2s(),
             Self::CutAnswers | Self::HoldAnswers => proxy.hold_s2c(),
-            // One of the last, by chance: a client may have several.
-            Self::Swallow => {
-                let (all, chance) = (proxy.connections(), u64::from(delay.end.subsec_nanos()));
-                proxy.swallow(all.saturating_sub(1 + chance % LAST.min(all).max(1)));
-            }
+            Self::Swallow => proxy.swallow(one(proxy, delay.end)),
+            Self::Forget => proxy.forget(one(proxy, delay.end)),
             Self::DelayRequests => proxy.delay_c2s(delay),
             Self::DelayAnswers => proxy.delay_s2c(delay),
             Self::Delay => {
@@ -164,7 +170,7 @@ impl Blow {
 
     /// Ends it.
     pub(crate) fn relieve(self, proxy: &Proxy) {
-        if matches!(self, Self::Cut | Self::CutRequests | Self::CutAnswers | Self::Swallow) {
+        if matches!(self, Self::Cut | Self::CutRequests | Self::CutAnswers | Self::Swallow | Self::Forget) {
             proxy.reset();
         }
         proxy.forward();
@@ -318,7 +324,7 @@ mod tests {
     #[test]
     fn everybody_suffers_what_is_meant_for_them_and_all_of_it() {
         let mut all = Vec::new();
-        for (lane, wanted) in [(LANES[0], 6), (LANES[2], 14), (LANES[3], 20)] {
+        for (lane, wanted) in [(LANES[0], 6), (LANES[2], 15), (LANES[3], 21)] {
             let mut kinds: Vec<_> = drawn(lane, 7).iter().map(|step| step.blow).collect();
             kinds.sort_unstable();
             kinds.dedup();

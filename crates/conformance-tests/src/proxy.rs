@@ -42,6 +42,8 @@ struct Mode {
     reset_below: u64,
     /// Connections with a lower number have ended for their clients.
     ended_below: u64,
+    /// Connections with these numbers have ended for the server.
+    forgotten: Range<u64>,
 }
 
 /// What happens to what goes one way.
@@ -138,6 +140,12 @@ impl Proxy {
             mode.requests.held = number..number + 1;
             mode.answers.held = number..number + 1;
         });
+    }
+
+    /// The connection with this number ends for the server, and its client is not told, as where a network forgot it and
+    /// the server noticed first.
+    pub fn forget(&self, number: u64) {
+        self.mode.send_modify(|mode| mode.forgotten = number..number + 1);
     }
 
     /// From now on, requests are done and their answers wait.
@@ -239,7 +247,7 @@ async fn carry(mut client: TcpStream, server: SocketAddr, number: u64, mut mode:
     }
     let whole = [client.set_nodelay(true), server.set_nodelay(true)];
     let (Ok(ending), false) = (SockRef::from(&client).try_clone(), whole.iter().any(Result::is_err)) else { return };
-    let mut ended = mode.clone();
+    let (mut ended, mut forgotten) = (mode.clone(), mode.clone());
     let end_for_client = async {
         if ended.wait_for(|mode| number < mode.ended_below).await.is_ok() {
             // It fails if it had ended before.
@@ -247,7 +255,7 @@ async fn carry(mut client: TcpStream, server: SocketAddr, number: u64, mut mode:
         }
         std::future::pending().await
     };
-    let reset = {
+    let over = {
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
         let requests = pump(from_client, to_server, number, mode.clone(), |mode| &mode.requests, APART);
@@ -256,18 +264,38 @@ async fn carry(mut client: TcpStream, server: SocketAddr, number: u64, mut mode:
             // First: what was held is lost, also if it is let go in the same moment.
             biased;
             // It fails if the proxy is gone: then nothing is left to reset.
-            reset = mode.wait_for(|mode| number < mode.reset_below) => reset.is_ok(),
-            () = end_for_client => false,
+            reset = mode.wait_for(|mode| number < mode.reset_below) => reset.map_or(Over::Ended, |_| Over::Reset),
+            gone = forgotten.wait_for(|mode| mode.forgotten.contains(&number)) => gone.map_or(Over::Ended, |_| Over::Forgotten),
+            () = end_for_client => Over::Ended,
             // Both have ended well, or one cannot go on.
-            _ = async { tokio::try_join!(requests, answers) } => false,
+            _ = async { tokio::try_join!(requests, answers) } => Over::Ended,
         }
     };
-    if reset {
+    if over == Over::Forgotten {
+        drop(server);
+        let mut nowhere = tokio::io::sink();
+        tokio::select! {
+            _ = mode.wait_for(|mode| number < mode.reset_below) => {}
+            // What the client sends is lost, until it leaves.
+            _ = tokio::io::copy(&mut client, &mut nowhere) => {}
+        }
+        let _ = SockRef::from(&client).set_linger(Some(Duration::ZERO));
+        return;
+    }
+    if over == Over::Reset {
         for stream in [&client, &server] {
             // Closing it is then a reset. It fails if the other side was faster.
             let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
         }
     }
+}
+
+/// How a connection came to its end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Over {
+    Reset,
+    Forgotten,
+    Ended,
 }
 
 /// Carries what goes one way, and its end. What was held arrives so far apart.

@@ -41,8 +41,8 @@ pub(crate) async fn lost_wakeup(ctx: Ctx) {
     waiter.await.unwrap().unlock().await.unwrap();
 }
 
-/// 172. A waiter has several connections, and the network swallows one of them for good: whichever that is, it has the lock
-///      soon after its release.
+/// 172. A waiter has several connections, and the network swallows one of them for good, or forgets it, so that the server
+///      sees its end and the client does not: whichever that is, it has the lock soon after its release.
 pub(crate) async fn any_connection_swallowed(ctx: Ctx) {
     let (holder, watcher) = (ctx.impatient(LEASE).await, ctx.backend().await);
     let mut tried = 0;
@@ -59,8 +59,8 @@ pub(crate) async fn any_connection_swallowed(ctx: Ctx) {
         tokio::time::sleep(MOMENT).await;
         let made = before.iter().zip(ctx.store().connections()).enumerate();
         let mut made = made.flat_map(|(server, (&before, after))| (before..after).map(move |number| (server, number)));
-        let Some((server, number)) = made.nth(tried) else {
-            let least = ctx.store().waits_over();
+        let Some((server, number)) = made.nth(tried / 2) else {
+            let (tried, least) = (tried / 2, ctx.store().waits_over());
             assert!(
                 tried >= least,
                 "{tried} of {least} connections swallowed: let the harness do so, or declare this case"
@@ -69,8 +69,9 @@ pub(crate) async fn any_connection_swallowed(ctx: Ctx) {
             waiting.await.unwrap().unlock().await.unwrap();
             return;
         };
+        let fault = if tried % 2 == 0 { Fault::Swallow(server, number) } else { Fault::Forget(server, number) };
         tried += 1;
-        ctx.inject(Fault::Swallow(server, number)).await;
+        ctx.inject(fault).await;
         guard.unlock().await.unwrap();
         let next = tokio::time::timeout(SWALLOWED, waiting).await;
         ctx.inject(Fault::ReleaseRequests).await;

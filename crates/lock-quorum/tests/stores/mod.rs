@@ -73,8 +73,10 @@ impl Store for QuorumStores {
     }
 
     async fn inject(&self, fault: Fault) -> Result<(), NotOffered> {
-        if let Fault::Swallow(server, number) = fault {
-            return self.members[server].inject(Fault::Swallow(0, number)).await;
+        match fault {
+            Fault::Swallow(server, number) => return self.members[server].inject(Fault::Swallow(0, number)).await,
+            Fault::Forget(server, number) => return self.members[server].inject(Fault::Forget(0, number)).await,
+            _ => {}
         }
         for member in &self.members {
             member.inject(fault.clone()).await?;

@@ -63,7 +63,8 @@ async fn a_listener_that_dies_in_silence_is_noticed() {
     let listener =
         "SELECT client_port::bigint FROM pg_stat_activity WHERE query LIKE 'LISTEN %' AND application_name = 'oarlock'";
     proxy.hold_from(number(&server, listener).await as u16);
-    run(&server, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN %'").await;
+    // It is gone before the lock is released.
+    run(&server, "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE query LIKE 'LISTEN %'").await;
     assert_eq!(client(&server).await.unlock(&first).await.unwrap(), Unlocked::Released);
     granted(waiting).await;
 }
