@@ -220,7 +220,7 @@ impl fmt::Display for Report {
             write!(f, "\n{worker} took up {early} after a tenth of the time, and {last} at the end")?;
         }
         for (what, [before, after]) in &self.counts {
-            write!(f, "\nin the store: {before} {what} before, {after} at the end")?;
+            write!(f, "\n{what}: {before} before, {after} at the end")?;
         }
         write!(f, "\n{} rules broken", self.broken().len())?;
         // The first to be seen first: the others may follow from it.

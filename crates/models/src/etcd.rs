@@ -8,12 +8,15 @@
 //! Every end of a key is told to each client, in order and as late as you like, or the stream breaks and begins anew in
 //! the present, as it does after a compaction. Marks are told after the end that they belong to. Who reads asks a member
 //! that may be behind by one change. A client ends its holds before its lease is over.
+//! `lease.rs` is a model of when it can be sure of that lease.
 
+mod lease;
 mod world;
 
 use stateright::{Model, Property};
 
-use crate::{Proof, explore_each, walk};
+use crate::{Proof, explore, explore_each, walk};
+use lease::Leases;
 use world::{Answer, Client, Entry, Event, GO, Phase, SEAT, World, ahead, owner};
 
 const EXCLUSION: &str = "no two hold at once";
@@ -40,18 +43,37 @@ pub(crate) const PROOF: Proof = Proof {
         "crates/lock-etcd/src/place.rs",
         "crates/lock-etcd/src/release.rs",
         "crates/lock-etcd/src/requests.rs",
+        "crates/lock-etcd/src/session.rs",
         "crates/lock-etcd/src/undo.rs",
         "crates/lock-etcd/src/waiters.rs",
         "crates/lock-etcd/src/watch.rs",
     ],
-    rules: &[EXCLUSION, RISING, NO_LOST_WAITER, GONE],
-    mutations: &[BY_NAME, FOUND_BY_NAME, NOT_UNSURE, NOT_VOID, NOT_ALONE, OLD_MARK, UNSEEN, OLD_WORD],
+    rules: &[EXCLUSION, RISING, NO_LOST_WAITER, GONE, lease::SURE, lease::RENEWED, lease::ONE_LEASE],
+    mutations: &[
+        BY_NAME,
+        FOUND_BY_NAME,
+        NOT_UNSURE,
+        NOT_VOID,
+        NOT_ALONE,
+        OLD_MARK,
+        UNSEEN,
+        OLD_WORD,
+        lease::UNPROVED,
+        lease::ANY_LEADER,
+        lease::FROM_ANSWER,
+        lease::BY_EPOCH,
+        lease::NO_NUMBER,
+    ],
     explore: |mutation| {
         let small =
             |[clients, claims, go, troubles, old]: [u8; 5]| Etcd { clients, claims, go, troubles, old, mutation };
-        explore_each([[1, 1, 2, 1, 1], [2, 1, 1, 1, 1], [3, 1, 0, 0, 0], [2, 2, 0, 0, 0]].map(small))
+        explore(Leases::new(3, 2, mutation))
+            .and(|| explore_each([[1, 1, 2, 1, 1], [2, 1, 1, 1, 1], [3, 1, 0, 0, 0], [2, 2, 0, 0, 0]].map(small)))
     },
-    walk: |seed| walk(Etcd { clients: 4, claims: 4, go: 4, troubles: 6, old: 1, mutation: None }, seed, 300_000),
+    walk: |seed| {
+        let large = Etcd { clients: 4, claims: 4, go: 4, troubles: 6, old: 1, mutation: None };
+        walk(Leases::new(12, 6, None), seed, 100_000).and(|| walk(large, seed, 300_000))
+    },
 };
 
 struct Etcd {

@@ -17,6 +17,7 @@ mod postgres;
 mod queue;
 mod quorum;
 mod redis;
+mod waiters;
 mod zookeeper;
 
 pub use page::page;
@@ -46,8 +47,21 @@ pub struct Explored {
     pub broken: Vec<(&'static str, String)>,
 }
 
+impl Explored {
+    /// And what came of another model, which is looked at if no rule of this one was broken.
+    fn and(mut self, other: impl FnOnce() -> Self) -> Self {
+        if self.broken.is_empty() {
+            let other = other();
+            self.states += other.states;
+            self.broken = other.broken;
+        }
+        self
+    }
+}
+
 /// All of them.
-pub const ALL: &[Proof] = &[etcd::PROOF, postgres::PROOF, queue::PROOF, quorum::PROOF, redis::PROOF, zookeeper::PROOF];
+pub const ALL: &[Proof] =
+    &[etcd::PROOF, postgres::PROOF, queue::PROOF, quorum::PROOF, redis::PROOF, waiters::PROOF, zookeeper::PROOF];
 
 /// Explores all that can happen, until a rule is broken.
 pub fn explore<M>(model: M) -> Explored
@@ -67,16 +81,8 @@ where
     M::State: Hash + Send + Sync + Clone + PartialEq + fmt::Debug,
     M::Action: Clone + PartialEq + fmt::Debug + Send + Sync,
 {
-    let mut all = Explored { states: 0, broken: Vec::new() };
-    for model in models {
-        let one = explore(model);
-        all.states += one.states;
-        all.broken = one.broken;
-        if !all.broken.is_empty() {
-            break;
-        }
-    }
-    all
+    let none = Explored { states: 0, broken: Vec::new() };
+    models.into_iter().fold(none, |all, model| all.and(|| explore(model)))
 }
 
 /// Walks at random, from the start again and again, until it has come to so many states or a rule is broken.

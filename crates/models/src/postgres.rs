@@ -4,7 +4,8 @@
 //!
 //! It stands for `crates/lock-sql/src/postgres`: the functions of `schema.sql` and `modes.sql`, and what `acquire.rs`,
 //! `release.rs`, `waiters.rs` and `crates/lock-sql/src/server/unsettled.rs` make of the answers. A connection that broke
-//! does not end what was sent over it: that is done later, or never.
+//! does not end what was sent over it: that is done later, or never. A listener may die, and only
+//! the server knows. So the client asks a question on it, once in a turn.
 
 use stateright::{Model, Property};
 
@@ -30,6 +31,7 @@ const REFUSED: &str = "S1: an error calls a request refused of which a copy was 
 const UNMARKED: &str = "who enters the line does not say so in the row";
 const CLEARED: &str = "a hand-over forgets that others wait";
 const OVERLOOKED: &str = "a plain release does not ask whether somebody waits";
+const UNASKED: &str = "nobody asks whether the listener is alive";
 const BEHIND_THE_DEAD: &str = "a reader waits behind dead ones though it handed the lock to other readers";
 
 /// The model and its faults.
@@ -52,6 +54,7 @@ pub(crate) const PROOF: Proof = Proof {
         UNMARKED,
         CLEARED,
         OVERLOOKED,
+        UNASKED,
         BEHIND_THE_DEAD,
     ],
     explore: |fault| explore_each(small(fault)),
@@ -65,12 +68,13 @@ const READS: (Mode, bool) = (Mode::Shared, true);
 
 fn small(fault: Option<&'static str>) -> Vec<Postgres> {
     let of_two = |take| (Mode::Permits { take, of: 2 }, true);
-    let none = Trouble { together: 0, cancels: 0, breaks: 0, crashes: 0, stalls: 0, mutes: 0 };
+    let none = Trouble { together: 0, cancels: 0, breaks: 0, crashes: 0, stalls: 0, mutes: 0, silent_deaths: 0 };
     [
         (vec![ALONE, TRIES], Trouble { together: 1, cancels: 1, breaks: 1, ..none.clone() }),
         (vec![ALONE, ALONE, ALONE], Trouble { stalls: 2, ..none.clone() }),
         (vec![READS, READS, ALONE], Trouble { cancels: 1, mutes: 1, ..none.clone() }),
         (vec![of_two(1), of_two(1), of_two(2)], Trouble { cancels: 1, ..none.clone() }),
+        (vec![ALONE, ALONE, READS], Trouble { silent_deaths: 2, ..none.clone() }),
         (vec![ALONE, READS], Trouble { cancels: 2, breaks: 1, crashes: 1, ..none.clone() }),
     ]
     .into_iter()
@@ -86,7 +90,7 @@ fn small(fault: Option<&'static str>) -> Vec<Postgres> {
 
 fn large(seed: u64) -> Explored {
     let claims = vec![ALONE, READS, ALONE, READS, TRIES, ALONE];
-    let trouble = Trouble { together: 2, cancels: 3, breaks: 2, crashes: 1, stalls: 2, mutes: 1 };
+    let trouble = Trouble { together: 2, cancels: 3, breaks: 2, crashes: 1, stalls: 2, mutes: 1, silent_deaths: 1 };
     walk(Postgres { claims, trouble, after_a_death: false, fault: None }, seed, 200_000)
 }
 
@@ -114,7 +118,7 @@ impl Postgres {
 
     /// Can somebody in line have the lock as it is?
     fn can_be_served(&self, state: &State) -> bool {
-        let mut living = state.line.iter().filter(|&&who| state.claims[who].seen);
+        let mut living = state.line.iter().filter(|&&who| state.lives(who));
         match state.row.owner {
             Owner::Nobody => living.next().is_some(),
             Owner::Beside => living.next().is_some_and(|&who| self.mode(who) != Mode::Alone && self.fits(state, who)),
@@ -130,8 +134,8 @@ impl WithLine for Postgres {
     }
 
     fn is_trouble(action: &Action) -> bool {
-        use Action::{Break, Cancel, Crash, Mute, Refuse, Stall};
-        matches!(action, Cancel(_) | Break(_) | Refuse(_) | Crash(_) | Stall(_) | Mute(_))
+        use Action::{Break, Cancel, Crash, DieSilently, Mute, Refuse, Stall};
+        matches!(action, Cancel(_) | Break(_) | Refuse(_) | Crash(_) | Stall(_) | Mute(_) | DieSilently(_))
     }
 }
 
@@ -174,6 +178,7 @@ impl Model for Postgres {
                 (claim.reply.is_some(), Action::Read(who)),
                 (waits && !claim.news.is_empty(), Action::Hear(who)),
                 (waits && claim.news.is_empty() && state.had_by.is_none() && self.looks(state, who), Action::Look(who)),
+                (waits && claim.deaf && claim.news.is_empty() && self.fault != Some(UNASKED), Action::Notice(who)),
                 (claim.phase == Phase::Holding, Action::Leave(who)),
                 (has && !claim.lapsed, Action::Lapse(who)),
                 (has && claim.lapsed && state.had_by.is_none(), Action::Expire(who)),
@@ -183,6 +188,7 @@ impl Model for Postgres {
                 (lives && trouble.crashes > 0, Action::Crash(who)),
                 ((asks || waits) && claim.seen && trouble.stalls > 0, Action::Stall(who)),
                 (waits && !claim.news.is_empty() && trouble.mutes > 0, Action::Mute(who)),
+                (waits && !claim.deaf && trouble.silent_deaths > 0, Action::DieSilently(who)),
             ];
             actions.extend(can.into_iter().filter_map(|(can, action)| can.then_some(action)));
             let requests = 0..claim.requests.len();

@@ -5,7 +5,7 @@
 mod line;
 mod session;
 
-use crate::{Explored, Proof, explore, walk};
+use crate::{Proof, explore, walk};
 
 pub(crate) const PROOF: Proof = Proof {
     name: "zookeeper",
@@ -13,6 +13,7 @@ pub(crate) const PROOF: Proof = Proof {
         "crates/lock-zookeeper/src/session.rs",
         "crates/lock-zookeeper/src/acquire.rs",
         "crates/lock-zookeeper/src/release.rs",
+        "crates/lock-zookeeper/src/supervise.rs",
     ],
     rules: &[session::SURE, line::EXCLUSION, line::RISING, line::SEEN, line::NO_LOST_WAITER, line::GONE],
     mutations: &[
@@ -26,22 +27,15 @@ pub(crate) const PROOF: Proof = Proof {
         line::DELETED,
         line::OWN_END,
         line::BLIND_WATCH,
+        line::GIVEN_UP,
         line::BEHIND,
     ],
     // Two ticks, the shortest time that servers give a session, and ten.
     explore: |mutation| match mutation {
         Some(of_line) if line::MUTATIONS.contains(&of_line) => explore(line::Line::new(3, 1, mutation)),
-        _ => join(explore(session::Proving::new(8, mutation)), || explore(line::Line::new(3, 1, mutation))),
+        _ => explore(session::Proving::new(8, mutation)).and(|| explore(line::Line::new(3, 1, mutation))),
     },
     walk: |seed| {
-        join(walk(session::Proving::new(40, None), seed, 200_000), || walk(line::Line::new(6, 6, None), seed, 200_000))
+        walk(session::Proving::new(40, None), seed, 200_000).and(|| walk(line::Line::new(6, 6, None), seed, 200_000))
     },
 };
-
-fn join(one: Explored, other: impl FnOnce() -> Explored) -> Explored {
-    if !one.broken.is_empty() {
-        return one;
-    }
-    let other = other();
-    Explored { states: one.states + other.states, broken: other.broken }
-}

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{BOUND, LONG, claim, holder, in_background, in_line, raw, soon, until};
+use conformance_tests::torture::Blow;
 use lock_core::{Config, DistributedLock, ErrorKind, LockName, Locks, Registry, Renewal, Unlocked};
 use lock_redis::{RedisFactory, RedisLock, RedisOptions};
 use test_servers::{Proxy, RedisServer};
@@ -48,6 +49,22 @@ async fn a_request_of_a_connection_given_up_is_never_done() {
         assert_eq!(holder(server.address(), "x").await, None);
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// The server cannot write to its disk, and ends for that where it is to save each write: it grants nothing meanwhile, and
+/// knows all that it had granted when it is started again.
+#[tokio::test]
+async fn a_full_disk_grants_nothing_and_loses_nothing() {
+    let mut servers = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).apart();
+    let server = &mut servers[0];
+    let lock = RedisLock::connect(&format!("redis://{}", server.address()), "oarlock").await.unwrap();
+    let before = lock.try_lock(&claim("held", "first")).await.unwrap().unwrap();
+    server.strike(Blow::FullDisk);
+    lock.try_lock(&claim("x", "second")).await.unwrap_err();
+    server.relieve(Blow::FullDisk);
+    assert_eq!(holder(server.address(), "held").await.as_deref(), Some("first"));
+    assert_eq!(holder(server.address(), "x").await, None);
+    assert!(lock.try_lock(&claim("x", "third")).await.unwrap().unwrap().token > before.token);
 }
 
 /// The connections break while some wait: they keep their places, and are granted in their order.

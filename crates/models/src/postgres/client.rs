@@ -30,6 +30,8 @@ impl Step<'_> {
             Action::Read(who) => self.read(who),
             Action::Hear(who) => self.hear(who),
             Action::Look(who) => self.look(who),
+            // It listens anew, as another client.
+            Action::Notice(who) => state.claims[who].news.push(None),
             Action::Leave(who) => state.claims[who].leave(),
             Action::Lapse(who) => state.claims[who].lapsed = true,
             Action::Expire(who) => {
@@ -81,6 +83,13 @@ impl Step<'_> {
             Action::Mute(who) => {
                 state.trouble.mutes -= 1;
                 state.claims[who].news.remove(0);
+            }
+            Action::DieSilently(who) => {
+                state.trouble.silent_deaths -= 1;
+                state.claims[who].deaf = true;
+                // What was on its way is lost.
+                state.claims[who].news.clear();
+                state.unheard = true;
             }
         }
     }

@@ -153,7 +153,7 @@ impl Step<'_> {
         self.state.unheard = false;
         let mut told = false;
         for who in self.state.line.clone() {
-            if !self.state.claims[who].seen {
+            if !self.state.lives(who) {
                 continue;
             }
             let alone = self.model.mode(who) == Mode::Alone;
@@ -180,6 +180,8 @@ impl Step<'_> {
         if !self.state.line.contains(&who) {
             self.state.line.push(who);
         }
+        // Its old place is that of a living client again. A reader was not asked there just now: its look serves it.
+        self.state.unheard |= std::mem::take(&mut self.state.claims[who].deaf);
         self.state.row.waited_for |= !self.is(UNMARKED);
     }
 

@@ -18,6 +18,8 @@ pub(super) struct Trouble {
     pub(super) stalls: u8,
     /// Notifications that are lost.
     pub(super) mutes: u8,
+    /// Listeners that die, and only the server knows.
+    pub(super) silent_deaths: u8,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -69,6 +71,8 @@ pub(super) struct Claim {
     pub(super) unsettled: bool,
     /// Its client counts as living.
     pub(super) seen: bool,
+    /// The listener is dead with which it entered the line. Nothing is heard there, and the session lock is gone.
+    pub(super) deaf: bool,
     /// The token of who had the lock when it entered the line.
     pub(super) held: Token,
     pub(super) token: Token,
@@ -85,6 +89,7 @@ impl Default for Claim {
             twice: false,
             unsettled: false,
             seen: true,
+            deaf: false,
             held: 0,
             token: 0,
             lapsed: false,
@@ -139,6 +144,8 @@ pub(super) enum Action {
     Read(Who),
     Hear(Who),
     Look(Who),
+    /// It asked a question on its listener, and heard no answer.
+    Notice(Who),
     Leave(Who),
     /// The lease is over by the holder's clock, and by the server's.
     Lapse(Who),
@@ -150,6 +157,7 @@ pub(super) enum Action {
     Crash(Who),
     Stall(Who),
     Mute(Who),
+    DieSilently(Who),
 }
 
 impl Claim {
@@ -193,11 +201,17 @@ impl Seen for State {
 }
 
 impl State {
+    /// Is its place in line that of a client that counts as living?
+    pub(super) fn lives(&self, who: Who) -> bool {
+        self.claims[who].seen && !self.claims[who].deaf
+    }
+
     /// What can make no difference any more is left out.
     pub(super) fn tidy(&mut self) {
         for who in 0..self.claims.len() {
             let has = self.has(who);
             let claim = &mut self.claims[who];
+            claim.deaf &= self.line.contains(&who);
             let waits = matches!(claim.phase, Phase::Asking | Phase::Waiting);
             if !waits {
                 claim.news.clear();

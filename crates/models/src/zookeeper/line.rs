@@ -3,6 +3,7 @@
 //!
 //! The leader does what is asked in one order. Each client has a server that may be behind; there it reads, and from
 //! there its events come, in that order. Anybody may write to a node, once, and delete one of those that wait, once.
+//! A release may fail until its caller gives it up. Then the client's upkeep has it, while the session lives.
 
 use stateright::{Model, Property};
 
@@ -18,9 +19,10 @@ pub(super) const DELETED: &str = "the predecessor's mere end passes the lock on"
 /// Finding Z2.
 pub(super) const OWN_END: &str = "who is passed the lock does not ask after its own node";
 pub(super) const BLIND_WATCH: &str = "a watch is set without a look";
+pub(super) const GIVEN_UP: &str = "a release that failed is given up while the session lives on";
 pub(super) const BEHIND: &str = "a release looks for its node where that may not be known yet";
 
-pub(super) const MUTATIONS: &[&str] = &[WRITTEN_TO, DELETED, OWN_END, BLIND_WATCH, BEHIND];
+pub(super) const MUTATIONS: &[&str] = &[WRITTEN_TO, DELETED, OWN_END, BLIND_WATCH, GIVEN_UP, BEHIND];
 
 pub(super) struct Line {
     clients: usize,
@@ -118,6 +120,8 @@ pub(super) enum Action {
     Wake(usize),
     Leave(usize),
     Release(usize),
+    /// The release fails for so long that its caller gives it up.
+    Fail(usize),
     /// The session is over. The client's holds are over by then.
     Expire(usize),
     /// By anybody.
@@ -240,6 +244,7 @@ impl Model for Line {
                     // A session's requests are done in their order: it may be made before the release, and not after.
                     push(unmade, Action::Make(at));
                     push(true, Action::Release(at));
+                    push(world.troubles > 0, Action::Fail(at));
                 }
             }
             let is_in = !matches!(client.phase, Phase::Away | Phase::Gone);
@@ -320,6 +325,13 @@ impl Model for Line {
                 next.go(at);
                 if let Some(node) = node {
                     next.does(if passes { Done::Passed(node) } else { Done::Deleted(node) });
+                }
+            }
+            Action::Fail(at) => {
+                next.troubles -= 1;
+                // The upkeep goes on with it.
+                if self.is(GIVEN_UP) {
+                    next.go(at);
                 }
             }
             Action::Expire(at) => {
