@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::family::{self, Task};
 use crate::history::monotonic;
@@ -101,11 +102,11 @@ pub fn worker_main_with(registry: &Registry, open: Open) -> Option<ExitCode> {
 fn main_of(registry: &Registry, open: Option<Open>) -> Option<ExitCode> {
     let role = std::env::var(ROLE).ok()?;
     let role: Role = serde_json::from_str(&role).expect("the parent writes roles");
-    let mut begun = None;
+    let (mut begun, mut orders) = (None, orders());
     let done = loop {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let done = runtime.and_then(|runtime| {
-            let done = runtime.block_on(work(registry, &role, open, &mut begun));
+            let done = runtime.block_on(work(registry, &role, open, &mut begun, &mut orders));
             runtime.shutdown_background();
             done
         });
@@ -126,6 +127,20 @@ fn main_of(registry: &Registry, open: Option<Open>) -> Option<ExitCode> {
     })
 }
 
+/// What the parent tells, a line each; it ends when the parent lets go of its end of the pipe, or dies.
+pub(crate) type Orders = UnboundedReceiver<String>;
+
+/// Reads them on a thread of its own, which outlives every runtime.
+fn orders() -> Orders {
+    let (told, orders) = unbounded_channel();
+    std::thread::spawn(move || {
+        let lines = io::stdin().lines().map_while(Result::ok);
+        // It fails if nobody works any more.
+        lines.map(|line| told.send(line)).take_while(Result::is_ok).for_each(drop);
+    });
+    orders
+}
+
 /// What a worker does after what it did on one runtime.
 enum Next {
     AnotherRuntime,
@@ -138,15 +153,15 @@ async fn work(
     role: &Role,
     open: Option<Open>,
     begun: &mut Option<(Locks, Going)>,
+    orders: &mut Orders,
 ) -> io::Result<Next> {
     let config = Config::from_url(&role.url).map_err(io::Error::other)?;
     let lease = Duration::from_millis(role.lease_ms);
-    let mut orders = BufReader::new(tokio::io::stdin()).lines();
     let mut replaced = signal(SignalKind::window_change())?;
     let (locks, going) = match begun {
         Some(begun) => begun,
         None => {
-            let Some(locks) = connected(registry, &config, role, lease, &mut orders).await? else {
+            let Some(locks) = connected(registry, &config, role, lease, orders).await? else {
                 return Ok(Next::End);
             };
             let going = Going::new(role.workload.as_ref())?;
@@ -167,7 +182,7 @@ async fn work(
             }
         }
         (_, Some(task)) => family::work(locks, lease, task, orders).await?,
-        _ => obey(locks, lease, &mut orders).await?,
+        _ => obey(locks, lease, orders).await?,
     }
     Ok(Next::End)
 }
@@ -178,16 +193,14 @@ async fn connected(
     config: &Config,
     role: &Role,
     lease: Duration,
-    orders: &mut Lines<BufReader<tokio::io::Stdin>>,
+    orders: &mut Orders,
 ) -> io::Result<Option<Locks>> {
     loop {
         match registry.connect(config.clone()).await {
             Ok(locks) => return Ok(Some(locks)),
             // It works by itself, and may have come into a fault.
             Err(error) if (role.workload.is_some() || role.task.is_some()) && error.kind() != ErrorKind::Invalid => {
-                if let Ok(end) = tokio::time::timeout(lease / 10, orders.next_line()).await
-                    && end?.is_none()
-                {
+                if let Ok(None) = tokio::time::timeout(lease / 10, orders.recv()).await {
                     return Ok(None);
                 }
             }
@@ -197,10 +210,10 @@ async fn connected(
 }
 
 /// Does what it is told, until nobody is there to tell any more.
-async fn obey(locks: &Locks, lease: Duration, orders: &mut Lines<BufReader<tokio::io::Stdin>>) -> io::Result<()> {
+async fn obey(locks: &Locks, lease: Duration, orders: &mut Orders) -> io::Result<()> {
     let mut guard = None;
     say(&Answer::Ready);
-    while let Some(line) = orders.next_line().await? {
+    while let Some(line) = orders.recv().await {
         let order = serde_json::from_str(&line)?;
         say(&follow(locks, lease, &mut guard, order).await?);
     }

@@ -8,13 +8,13 @@ use lock_core::{LockValue, Locks, Mode};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
-use tokio::io::{BufReader, Lines, Stdin};
 
 use crate::history::{self, Event, Log};
 use crate::peer::{self, Program};
 use crate::protected::Places;
 use crate::recorder::{Recorded, Recorder, waited};
 use crate::resource::{Access, Resource};
+use crate::worker::Orders;
 
 /// What a job is done for is half of this at most, also where the lease is longer: others wait for all of it.
 const LONGEST_JOB: Duration = Duration::from_secs(2);
@@ -110,10 +110,10 @@ pub(crate) async fn run(
     workload: &Workload,
     places: &Places,
     going: &mut Going,
-    mut stdin: Lines<BufReader<Stdin>>,
+    orders: &mut Orders,
 ) -> io::Result<()> {
     // Ends when the parent lets go of its end of the pipe, or dies.
-    let mut parent = std::pin::pin!(async move { while let Ok(Some(_)) = stdin.next_line().await {} });
+    let mut parent = std::pin::pin!(async move { while orders.recv().await.is_some() {} });
     if let Some(program) = &workload.peer {
         return peer::run(locks, lease, workload, places, program, parent).await;
     }

@@ -1,6 +1,8 @@
 //! How a lock is given back, or a request for it given up.
 
-use lock_core::{Claim, Holder, LockName, OwnerId, Result, Unlocked};
+use std::sync::{Mutex, PoisonError};
+
+use lock_core::{Claim, Error, Holder, LockName, OwnerId, Result, Unlocked};
 
 use crate::MemcachedLock;
 use crate::connection::{Failed, Link};
@@ -39,8 +41,13 @@ impl MemcachedLock {
     }
 
     async fn end(&self, name: &LockName, is_meant: impl Fn(&Record) -> bool + Send + Sync) -> Result<Ended> {
-        let is_meant = &is_meant;
-        self.client.retrying(|link| async move { self.end_over(&link, name, is_meant).await }).await
+        let (is_meant, unheard) = (&is_meant, &Mutex::new(None));
+        let ended = self.client.retrying(|link| async move { self.end_over(&link, name, is_meant, unheard).await });
+        match (ended.await?, unheard.lock().unwrap_or_else(PoisonError::into_inner).take()) {
+            // By the removal that was not answered, or before? Nobody can tell.
+            (Ended::Nothing, Some(error)) => Err(Error::after_something_was_done(error)),
+            (ended, _) => Ok(ended),
+        }
     }
 
     async fn end_over(
@@ -48,6 +55,7 @@ impl MemcachedLock {
         link: &Link,
         name: &LockName,
         is_meant: &(impl Fn(&Record) -> bool + Send + Sync),
+        unheard: &Mutex<Option<Error>>,
     ) -> Result<Ended, Failed> {
         let key = self.keys.of(name);
         for _ in 0..ROUNDS {
@@ -59,7 +67,13 @@ impl MemcachedLock {
             }
             let mut commands = Commands::default();
             commands.remove(&key, item.cas);
-            let [answer] = done(link.ask(commands).await?)?;
+            let answers = link.ask(commands).await;
+            if let (Found::Held(_), Err(failed)) = (&found, &answers)
+                && !failed.error.is_refused()
+            {
+                *unheard.lock().unwrap_or_else(PoisonError::into_inner) = Some(failed.error.clone());
+            }
+            let [answer] = done(answers?)?;
             if removed(answer)? {
                 return Ok(match found {
                     Found::Held(record) => Ended::Hold { record, cas: item.cas, second },

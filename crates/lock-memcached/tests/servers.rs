@@ -15,6 +15,9 @@ use test_servers::{Disk, MemcachedServer, Proxy};
 
 const PREFIX: &str = "test";
 
+/// For so long answers are on their way.
+const BRIEFLY: Duration = Duration::from_millis(300);
+
 /// Longer than the server's clock takes to go on.
 const CLOCK_GOES_ON: Duration = Duration::from_secs(5);
 
@@ -53,6 +56,29 @@ async fn a_restart_is_a_loss_that_is_told_at_once() {
     soon("the loss", guard.lost()).await;
     assert_eq!(guard.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
     soon("the lock", locks.mutex("x").lock()).await.unwrap().unlock().await.unwrap();
+}
+
+/// The removal is done, its answer is lost, and what is asked again finds nothing: nobody can tell who ended the hold.
+#[tokio::test]
+async fn a_release_whose_answer_is_lost_is_unknown() {
+    let server = start(&[]);
+    let proxy = Proxy::new(server.address());
+    let lock = MemcachedLock::connect(&format!("memcached://{}", proxy.address()), PREFIX).await.unwrap();
+    let (held, direct) = (claim("x", "holder"), connect(&server).await);
+    lock.try_lock(&held).await.unwrap().unwrap();
+    // It first reads what is there: only the answer to the removal is lost.
+    proxy.delay_s2c(BRIEFLY..BRIEFLY);
+    let releasing = tokio::spawn({
+        let (lock, held) = (lock.clone(), held.clone());
+        async move { lock.unlock(&held).await }
+    });
+    while direct.inspect(&held.name).await.unwrap().holder().is_some() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    proxy.reset();
+    proxy.forward();
+    assert_eq!(soon("an answer", releasing).await.unwrap().unwrap_err().kind(), ErrorKind::Unknown);
+    assert_eq!(direct.inspect(&held.name).await.unwrap().holder(), None);
 }
 
 #[tokio::test]

@@ -165,13 +165,13 @@ struct Look<'a> {
 impl Look<'_> {
     async fn at(&self, names: Vec<LockName>) -> Result<Vec<Seen>, ZkError> {
         let folders: Vec<_> = names.iter().map(|name| self.lock.settings.keys.folder(name)).collect();
-        let mut lines = Vec::new();
-        let mut semaphores = Vec::new();
-        for (at, (folder, children)) in folders.iter().zip(self.children(&folders).await?).enumerate() {
-            if children.iter().any(|child| is_part(child)) {
-                semaphores.push(at);
-            }
-            lines.push(in_line(children).into_iter().map(|child| format!("{folder}/{child}")).collect::<Vec<_>>());
+        let (mut lines, mut semaphores) = self.lines(&folders).await?;
+        // Their clock is asked by a write, which makes the folder: not for a line in which nobody stands. And once more they
+        // are asked behind it, as a server that was cut off shows the past until it notices, after a sync too, but commits
+        // no write.
+        let now = if lines.iter().all(Vec::is_empty) { 0 } else { self.servers_time().await };
+        if now > 0 {
+            (lines, semaphores) = self.lines(&folders).await?;
         }
         let mut paths = lines.concat();
         paths.push(self.lock.settings.keys.tokens());
@@ -188,8 +188,6 @@ impl Look<'_> {
                 line.into_iter().filter_map(|path| nodes.next()?.map(|(data, stat)| (path, data, stat))).collect()
             })
             .collect();
-        // Their clock is asked by a write, which makes the folder: not for a line in which nobody stands.
-        let now = if lines.iter().all(Vec::is_empty) { 0 } else { self.servers_time().await };
         let (lines, over): (Vec<_>, Vec<_>) = lines.into_iter().map(|line| without_what_is_over(line, now)).unzip();
         let folder = self.lock.settings.keys.beacons();
         let holders = |line: &Vec<Node>| holding(line.iter().map(|(node, ..)| name_of(node)));
@@ -217,6 +215,18 @@ impl Look<'_> {
             seen[at] = looked;
         }
         Ok(seen)
+    }
+
+    /// The nodes in line in each folder, and which of the folders are semaphores'.
+    async fn lines(&self, folders: &[String]) -> Result<(Vec<Vec<String>>, Vec<usize>), ZkError> {
+        let (mut lines, mut semaphores) = (Vec::new(), Vec::new());
+        for (at, (folder, children)) in folders.iter().zip(self.children(folders).await?).enumerate() {
+            if children.iter().any(|child| is_part(child)) {
+                semaphores.push(at);
+            }
+            lines.push(in_line(children).into_iter().map(|child| format!("{folder}/{child}")).collect());
+        }
+        Ok((lines, semaphores))
     }
 
     /// Who has permits, and who waits for some. The servers' clock is asked for once.

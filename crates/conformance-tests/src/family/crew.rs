@@ -8,13 +8,12 @@ use std::time::Duration;
 use lock_core::Locks;
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
-use tokio::io::{BufReader, Lines, Stdin};
 
 use super::{FamilyReport, leaders, permits, several, slots};
 use crate::history::monotonic;
 use crate::proxy::Proxy;
 use crate::torture::Site;
-use crate::worker::{Role, Worker};
+use crate::worker::{Orders, Role, Worker};
 
 /// What a process is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -128,14 +127,9 @@ pub(super) fn last(folder: &Path, client: &str) -> Option<What> {
 }
 
 /// In a process: does what it is to do, until its parent lets go of its end of the pipe.
-pub(crate) async fn work(
-    locks: &Locks,
-    lease: Duration,
-    task: &Task,
-    mut orders: Lines<BufReader<Stdin>>,
-) -> io::Result<()> {
+pub(crate) async fn work(locks: &Locks, lease: Duration, task: &Task, orders: &mut Orders) -> io::Result<()> {
     let notes = || Notes::of(&task.folder, &task.client);
-    let parent = async move { while let Ok(Some(_)) = orders.next_line().await {} };
+    let parent = async move { while orders.recv().await.is_some() {} };
     let duty = async {
         match task.duty {
             Duty::Slots { first_ns, apart_ms, slots } => {

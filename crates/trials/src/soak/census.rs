@@ -92,9 +92,13 @@ async fn redis(url: &str) -> Result<Count, String> {
     let mut connection = client.get_multiplexed_async_connection().await.map_err(text)?;
     let keys: u64 = redis::cmd("DBSIZE").query_async(&mut connection).await.map_err(text)?;
     let clients: String = redis::cmd("CLIENT").arg("LIST").query_async(&mut connection).await.map_err(text)?;
+    let known: Vec<String> =
+        redis::cmd("KEYS").arg("oarlock-client:*").query_async(&mut connection).await.map_err(text)?;
+    let known = known.len() as u64;
     // One of them is this.
     let others = clients.lines().count() as u64 - 1;
-    Ok([("keys".to_owned(), keys), ("connections".to_owned(), others)].into())
+    let counted = [("keys", keys - known), ("keys of clients", known), ("connections", others)];
+    Ok(counted.map(|(what, number)| (what.to_owned(), number)).into())
 }
 
 fn memcached(host: &str) -> Result<Count, String> {

@@ -28,11 +28,11 @@ const WORKERS: usize = 4;
 /// So many of ours are never killed.
 const SPARED: usize = 1;
 
-/// By then, everything that ends with its lease has gone.
-const SWEPT: Duration = Duration::from_secs(60);
+/// By then, everything has gone that ends with its lease, or is kept for a minute.
+const SWEPT: Duration = Duration::from_secs(120);
 
-/// Rows that are swept only when they are an hour old.
-const FOR_AN_HOUR: [&str; 2] = ["rows of oarlock_gone", "rows of oarlock_client"];
+/// What goes only when it is an hour old.
+const FOR_AN_HOUR: [&str; 3] = ["rows of oarlock_gone", "rows of oarlock_client", "keys of clients"];
 
 /// What is measured of the servers' processes, and not counted in the store.
 const OF_SERVERS: &str = "servers'";
