@@ -45,7 +45,7 @@ impl Host {
         } else {
             let mut command = Command::new("unshare");
             // Who may not make a namespace of mounts may in one of users.
-            if !nix::unistd::geteuid().is_root() {
+            if !rustix::process::geteuid().is_root() {
                 command.args(["--user", "--map-root-user"]);
             }
             command.args(["--mount", "sh", "-c", "mount --bind \"$0\" /etc/hosts && exec \"$@\""]);
