@@ -186,15 +186,16 @@ fn page(folder: &std::path::Path) -> Result<String, String> {
         let name = file.file_name().to_string_lossy().trim_end_matches(".json").to_owned();
         let text = fs::read_to_string(file.path()).map_err(|error| error.to_string())?;
         let soaked: Soaked = serde_json::from_str(&text).map_err(|error| format!("{name}: {error}"))?;
-        let foreign: Vec<_> = soaked.foreign.iter().map(|(name, grants)| format!("{name} {grants}")).collect();
-        let foreign = if foreign.is_empty() { "–".to_owned() } else { foreign.join(", ") };
+        for (library, grants) in &soaked.foreign {
+            let _ = writeln!(counted, "| {name} | grants of {library} | | {grants} |");
+        }
         let broken: Vec<_> = soaked.broken.iter().map(|(rule, times)| format!("{rule} {times}")).collect();
         let broken = if broken.is_empty() { "none".to_owned() } else { broken.join(", ") };
         let [early, last] = soaked.worker.unwrap_or_default();
         let megabytes = |bytes: u64| bytes as f64 / 1e6;
         let _ = writeln!(
             page,
-            "| {name} | {} | {} | {foreign} | {} | {broken} | {:.1} → {:.1} | {} → {} | {} → {} |",
+            "| {name} | {} | {} | {} | {broken} | {:.1} → {:.1} | {} → {} | {} → {} |",
             soaked.minutes,
             soaked.grants,
             soaked.blows,
