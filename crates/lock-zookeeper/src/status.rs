@@ -166,11 +166,12 @@ impl Look<'_> {
     async fn at(&self, names: Vec<LockName>) -> Result<Vec<Seen>, ZkError> {
         let folders: Vec<_> = names.iter().map(|name| self.lock.settings.keys.folder(name)).collect();
         let (mut lines, mut semaphores) = self.lines(&folders).await?;
+        let mut now = 0;
         // Their clock is asked by a write, which makes the folder: not for a line in which nobody stands. And once more they
         // are asked behind it, as a server that was cut off shows the past until it notices, after a sync too, but commits
         // no write.
-        let now = if lines.iter().all(Vec::is_empty) { 0 } else { self.servers_time().await };
-        if now > 0 {
+        if lines.iter().any(|line| !line.is_empty()) {
+            now = self.servers_time().await;
             (lines, semaphores) = self.lines(&folders).await?;
         }
         let mut paths = lines.concat();

@@ -117,12 +117,12 @@ impl Process {
     }
 
     /// May it write to files? If not, it is as on a full disk.
-    pub(crate) fn may_write(&mut self, may: bool) {
-        let current = if may { None } else { Some(0) };
-        for pid in [self.pid()].into_iter().chain(self.children()) {
+    pub(crate) fn may_write(&self, may: bool) {
+        let limit = Rlimit { current: if may { None } else { Some(0) }, maximum: None };
+        let all = [self.pid()].into_iter().chain(self.children());
+        for pid in all.filter_map(|pid| rustix::process::Pid::from_raw(pid.as_raw())) {
             // It may have ended meanwhile.
-            let _ = rustix::process::Pid::from_raw(pid.as_raw())
-                .map(|pid| prlimit(Some(pid), Resource::Fsize, Rlimit { current, maximum: None }));
+            let _ = prlimit(Some(pid), Resource::Fsize, limit);
         }
     }
 
