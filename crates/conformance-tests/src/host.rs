@@ -6,97 +6,70 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 
-/// Where servers are that names lead to at first, and where they are later.
+/// Where servers are that names lead to at first, and where they are later. What starts a process knows the last part.
 pub(crate) const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 pub(crate) const THERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+/// So many servers may have names.
+const SERVERS: usize = 64;
+
+/// Where the names begin in a host's file, behind the seconds by which the wall clock is ahead.
+const NAMES: u64 = 8;
 
 /// A host, as the processes see it that are started on it.
 #[derive(Debug)]
 pub(crate) struct Host {
-    /// What moves the wall clock.
+    /// What answers in the stead of the system.
     shim: PathBuf,
-    /// By how many seconds.
-    ahead: PathBuf,
-    /// Its file `/etc/hosts`.
-    names: PathBuf,
-    /// Where each server's name leads.
-    leads: Mutex<Vec<Ipv4Addr>>,
+    /// What it answers.
+    file: PathBuf,
 }
 
 impl Host {
-    /// Its files are in this folder, which is made. So many servers have names; if any have, it takes a namespace of
-    /// mounts.
-    pub(crate) fn new(folder: &Path, shim: &Path, servers: usize) -> io::Result<Self> {
-        fs::create_dir_all(folder)?;
-        let [ahead, names] = ["ahead", "hosts"].map(|file| folder.join(file));
-        let host = Self { shim: shim.to_owned(), ahead, names, leads: Mutex::new(vec![HERE; servers]) };
-        fs::write(&host.ahead, 0_i64.to_ne_bytes())?;
-        let leads = host.leads().clone();
-        host.write_names(&leads)?;
-        Ok(host)
+    /// What it answers is in this file, which is made: the true time, and [`HERE`].
+    pub(crate) fn new(file: &Path, shim: &Path) -> io::Result<Self> {
+        let mut text = 0_i64.to_ne_bytes().to_vec();
+        text.extend([HERE.octets()[3]; SERVERS]);
+        fs::write(file, text)?;
+        Ok(Self { shim: shim.to_owned(), file: file.to_owned() })
     }
 
     /// What starts this program there.
     pub(crate) fn command(&self, program: &Path) -> Command {
-        let mut command = if self.leads().is_empty() {
-            Command::new(program)
-        } else {
-            let mut command = Command::new("unshare");
-            // Who may not make a namespace of mounts may in one of users.
-            if !rustix::process::geteuid().is_root() {
-                command.args(["--user", "--map-root-user"]);
-            }
-            command.args(["--mount", "sh", "-c", "mount --bind \"$0\" /etc/hosts && exec \"$@\""]);
-            command.arg(&self.names).arg(program);
-            command
-        };
-        command.env("LD_PRELOAD", &self.shim).env("WALL_CLOCK_AHEAD", &self.ahead);
+        let mut command = Command::new(program);
+        command.env("LD_PRELOAD", &self.shim).env("CONFORMANCE_HOST", &self.file);
         command
     }
 
     /// Moves the wall clock, so many seconds from the true time.
     pub(crate) fn set_clock(&self, ahead: i64) -> io::Result<()> {
-        File::options().write(true).open(&self.ahead)?.write_all_at(&ahead.to_ne_bytes(), 0)
+        self.write(&ahead.to_ne_bytes(), 0)
     }
 
     /// Has a server's name lead there from now on.
     pub(crate) fn lead(&self, server: usize, to: Ipv4Addr) -> io::Result<()> {
-        let mut leads = self.leads();
-        leads[server] = to;
-        self.write_names(&leads)
+        assert!(server < SERVERS, "only {SERVERS} servers have names");
+        self.write(&to.octets()[3..], NAMES + server as u64)
     }
 
-    /// A URL with the servers' names in the stead of these addresses.
+    /// In place: the processes that are there see it.
+    fn write(&self, what: &[u8], at: u64) -> io::Result<()> {
+        File::options().write(true).open(&self.file)?.write_all_at(what, at)
+    }
+
+    /// A URL with the servers' names in the stead of these addresses. No other host has them.
     pub(crate) fn named(url: &str, addresses: &[SocketAddr]) -> String {
-        let mut url = url.to_owned();
-        for (server, address) in addresses.iter().enumerate() {
-            url = url.replace(&address.to_string(), &format!("{}:{}", name(server), address.port()));
-        }
-        url
-    }
-
-    fn leads(&self) -> std::sync::MutexGuard<'_, Vec<Ipv4Addr>> {
-        self.leads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// In place: another file would not be seen.
-    fn write_names(&self, leads: &[Ipv4Addr]) -> io::Result<()> {
-        let named = leads.iter().enumerate().map(|(server, to)| format!("{to} {}\n", name(server)));
-        fs::write(&self.names, named.fold(format!("{HERE} localhost\n"), |all, line| all + &line))
+        addresses.iter().enumerate().fold(url.to_owned(), |url, (server, address)| {
+            url.replace(&address.to_string(), &format!("server-{server}.test:{}", address.port()))
+        })
     }
 }
 
-/// No other host has it.
-fn name(server: usize) -> String {
-    format!("server-{server}.test")
-}
-
-/// Builds the library that moves a process's wall clock, with the C compiler that linked this program.
+/// Builds the library that answers in the system's stead, with the C compiler that linked this program.
 pub(crate) fn build_shim(folder: &Path) -> io::Result<PathBuf> {
-    let (source, library) = (folder.join("wall_clock.c"), folder.join("wall_clock.so"));
-    fs::write(&source, include_str!("wall_clock.c"))?;
+    let (source, library) = (folder.join("host.c"), folder.join("host.so"));
+    fs::write(&source, include_str!("host.c"))?;
     let compiler = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source).status();
     match compiler {
         Ok(status) if status.success() => Ok(library),
@@ -118,8 +91,8 @@ mod tests {
     fn names_and_clocks_are_the_hosts_own() {
         let folder = tempfile::tempdir().unwrap();
         let shim = build_shim(folder.path()).unwrap();
-        let host = Host::new(&folder.path().join("host"), &shim, 2).unwrap();
-        let leads = || answered(&host, "getent", &["hosts", "server-1.test"]);
+        let host = Host::new(&folder.path().join("host"), &shim).unwrap();
+        let leads = || answered(&host, "getent", &["ahosts", "server-1.test"]);
         assert!(leads().starts_with("127.0.0.1 "), "{}", leads());
         host.lead(1, THERE).unwrap();
         assert!(leads().starts_with("127.0.0.2 "), "{}", leads());

@@ -324,7 +324,7 @@ fn victims(options: &TortureOptions, site: Site, folder: &Path) -> io::Result<Ve
     for (worker, peer) in ours.chain(site.peers.iter().map(Some)).enumerate() {
         // Of other libraries nobody knows whether they ask for a name again.
         let shim = shim.as_deref().filter(|_| peer.is_none());
-        let host = shim.map(|shim| Host::new(&folder.join(format!("host-{worker}")), shim, fronts.len()).map(Arc::new));
+        let host = shim.map(|shim| Host::new(&folder.join(format!("host-{worker}")), shim).map(Arc::new));
         let host = host.transpose()?;
         let proxies: Vec<_> = fronts.iter().map(|front| Proxy::new(*front)).collect();
         let addresses: Vec<_> = proxies.iter().map(Proxy::address).collect();
