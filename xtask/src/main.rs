@@ -18,7 +18,7 @@ const USAGE: &str = "Usage: cargo xtask COMMAND
   dist            packs the program, its manual pages and completions into target/dist
   torture BACKEND, slots BACKEND, fail-overs BACKEND, permits BACKEND, several BACKEND, observers BACKEND, compare,
   bench, scale, soak STORE, guarantees, models, fuzz, api
-                  put stores to the proof; `cargo xtask COMMAND --help` says how";
+                  test and measure stores; `cargo xtask COMMAND --help` says how";
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
@@ -55,7 +55,9 @@ fn main() -> ExitCode {
 
 /// What takes the stores' clients to do is another program.
 fn trial(arguments: &[&str]) -> Result<(), String> {
-    setup::set_up()?;
+    if !arguments.iter().any(|word| ["-h", "--help"].contains(word)) {
+        setup::set_up()?;
+    }
     let status = cargo(&["run", "--locked", "--quiet", "-p", "trials", "--"]).args(arguments).status();
     match status {
         Ok(status) if status.success() => Ok(()),

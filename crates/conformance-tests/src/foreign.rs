@@ -12,11 +12,11 @@ const OF_ALL: [NotAsked; 2] =
 
 /// Each library, by the name of its workers, and what it does not promise besides.
 const LIBRARIES: [(&str, &[NotAsked]); 10] = [
-    ("kazoo", &[SILENT]),
-    ("kazoo-rw", &[SILENT]),
-    ("curator", &[SILENT]),
-    ("curator-rw", &[SILENT]),
-    ("curator-revoker", &[SILENT]),
+    ("kazoo", &[SILENT, ONE_SERVER]),
+    ("kazoo-rw", &[SILENT, ONE_SERVER]),
+    ("curator", &[SILENT, ONE_SERVER]),
+    ("curator-rw", &[SILENT, ONE_SERVER]),
+    ("curator-revoker", &[SILENT, ONE_SERVER]),
     ("curator-semaphore", &[NO_TOKEN, NO_SLOT]),
     ("go", &[SILENT]),
     ("go-election", &[SILENT]),
@@ -26,8 +26,11 @@ const LIBRARIES: [(&str, &[NotAsked]); 10] = [
 
 const SILENT: NotAsked = (&["R1"], "does not tell at its release whether it held until then");
 
-/// So nobody can tell what came after it, and it does not come to the resource.
-const NO_TOKEN: NotAsked = (&["T1", "T2", "S0", "R1", "F1", "F2", "F3", "F4", "F5"], "has no fencing token");
+const ONE_SERVER: NotAsked = (&["I1"], "what one server of its store shows may differ from what the others do");
+
+/// So nobody can tell what came after it, it does not come to the resource, and a hold of ours whose token is not there
+/// yet looks like one of its.
+const NO_TOKEN: NotAsked = (&["T1", "T2", "S0", "R1", "V1", "F1", "F2", "F3", "F4", "F5"], "has no fencing token");
 
 const NO_SLOT: NotAsked = (&["P1"], "has no slot");
 

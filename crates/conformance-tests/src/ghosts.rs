@@ -1,22 +1,34 @@
-//! What is left of locks when everybody has ended who took them.
+//! What is shown wrongly: holders that are not shown, and ghosts that are left when all have ended.
 
 use std::io;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::foreign::is_asked;
 use crate::history::{Event, Log, What};
+use crate::ordeal::Ordeal;
 use crate::torture::GRACE;
 use crate::violation::Violation;
 use crate::worker::{Answer, Order, Role, Worker};
+
+/// Servers that were struck to the last may take so long to find each other again.
+const RECOVERY: Duration = Duration::from_secs(60);
 
 /// Has a new client look at the locks until nothing is left of them, or until it is too late for that; then that is
 /// logged.
 pub(crate) async fn look(names: Vec<String>, lease: Duration, url: String, log: &Log) -> io::Result<()> {
     let role = Role { url, lease_ms: lease.as_millis() as u64, workload: None, task: None };
-    let mut client = Worker::spawn(&role, None)?;
-    // That it is ready. If it could not connect, it died.
-    client.answer().await?;
+    let late = Instant::now() + lease + RECOVERY;
+    let mut client = loop {
+        let mut client = Worker::spawn(&role, None)?;
+        // That it is ready. If it could not connect, it died.
+        match client.answer().await {
+            Ok(_) => break client,
+            Err(error) if Instant::now() >= late => return Err(error),
+            Err(_) => tokio::time::sleep(lease / 20).await,
+        }
+    };
     let late = Instant::now() + lease + GRACE;
     for name in names {
         loop {
@@ -50,12 +62,40 @@ pub(crate) fn ghosts(events: &[Event]) -> impl Iterator<Item = Violation> {
     })
 }
 
+/// **I1**: a client that holds a lock and looks at it is shown as a holder.
+pub(crate) fn misled<'a>(events: &'a [Event], ordeals: &'a [Ordeal]) -> impl Iterator<Item = Violation> + 'a {
+    events.iter().filter_map(|event| {
+        let What::Misled { name, owner } = &event.what else { return None };
+        if !is_asked("I1", &event.client) {
+            return None;
+        }
+        let shown = if owner.is_empty() { "nobody" } else { owner };
+        let what = format!("{} held {name}, looked at it, and was shown {shown}", event.client);
+        let mut violation = Violation::of_tokens("I1", what, &[]);
+        violation.beside(events.iter().filter(|its| its.client == event.client && its.op == event.op).cloned());
+        violation.suffered(ordeals);
+        Some(violation)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn event(at: u64, op: u64, what: What) -> Event {
         Event { at, client: "worker-0-0".into(), op, what }
+    }
+
+    #[test]
+    fn who_holds_is_to_be_shown() {
+        let misled = |client: &str, owner: &str| {
+            let what = What::Misled { name: "x".into(), owner: owner.into() };
+            let history = [Event { client: client.into(), ..event(1, 2, what) }];
+            super::misled(&history, &[]).map(|violation| violation.what).collect::<Vec<_>>()
+        };
+        assert_eq!(misled("go-1-0", "a"), ["go-1-0 held x, looked at it, and was shown a"]);
+        assert_eq!(misled("go-1-0", ""), ["go-1-0 held x, looked at it, and was shown nobody"]);
+        assert_eq!(misled("kazoo-1-0", "a"), [] as [String; 0]);
     }
 
     #[test]

@@ -97,6 +97,13 @@ pub enum What {
         /// What the holder shows.
         value: Option<String>,
     },
+    /// A client that holds a lock looked at it, and was not shown as a holder.
+    Misled {
+        /// The lock.
+        name: String,
+        /// The owners that were shown, with commas between them; empty if there were none.
+        owner: String,
+    },
     /// A protected resource was used, and had answered by this moment.
     Used {
         /// Where it is.

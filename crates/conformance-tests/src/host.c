@@ -1,13 +1,17 @@
-/* A host as one process sees it, into which this is preloaded: its wall clock, and where the names of servers lead. The
-   file says both that CONFORMANCE_HOST names, from one moment to the next. See host.rs. */
+/* A host as one process sees it, into which this is preloaded: its wall clock, where the names of servers lead, and
+   whether there is room on the disk for the files whose paths begin with CONFORMANCE_DISK. The file that CONFORMANCE_HOST
+   names says all of it, from one moment to the next. See host.rs. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
@@ -17,10 +21,14 @@ static const volatile struct {
     int64_t ahead;
     /* server-N.test is at 127.0.0. and this. */
     uint8_t leads[64];
+    uint8_t full;
 } *host;
+
+static const char *disk;
 
 /* Before anything else, as the process may be allowed to open nothing later. */
 __attribute__((constructor)) static void find(void) {
+    disk = getenv("CONFORMANCE_DISK");
     const char *path = getenv("CONFORMANCE_HOST");
     int file = path ? open(path, O_RDONLY) : -1;
     if (file < 0) return;
@@ -66,3 +74,25 @@ time_t time(time_t *out) {
     if (out) *out = exact.tv_sec;
     return exact.tv_sec;
 }
+
+static int has_room(int file) {
+    char link[32], path[4096];
+    if (!host || !host->full || !disk) return 1;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    if (length < 0) return 1;
+    path[length] = 0;
+    if (strncmp(path, disk, strlen(disk))) return 1;
+    errno = ENOSPC;
+    return 0;
+}
+
+ssize_t write(int file, const void *from, size_t count) {
+    return has_room(file) ? syscall(SYS_write, file, from, count) : -1;
+}
+
+ssize_t pwrite64(int file, const void *from, size_t count, off64_t at) {
+    return has_room(file) ? syscall(SYS_pwrite64, file, from, count, at) : -1;
+}
+
+ssize_t pwrite(int file, const void *from, size_t count, off_t at) { return pwrite64(file, from, count, at); }

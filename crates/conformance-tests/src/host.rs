@@ -1,4 +1,5 @@
-//! What a worker's host tells it, where a proof changes that: the time by the wall clock, and where names lead.
+//! What a worker's host tells it, where a proof changes that: the time by the wall clock, where names lead, and whether
+//! its disk is full.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,6 +18,9 @@ const SERVERS: usize = 64;
 /// Where the names begin in a host's file, behind the seconds by which the wall clock is ahead.
 const NAMES: u64 = 8;
 
+/// Where it says, behind them, whether the disk is full.
+const FULL: u64 = NAMES + SERVERS as u64;
+
 /// A host, as the processes see it that are started on it.
 #[derive(Debug)]
 pub(crate) struct Host {
@@ -24,27 +28,45 @@ pub(crate) struct Host {
     shim: PathBuf,
     /// What it answers.
     file: PathBuf,
+    /// Of which files its disk says that it is full: their paths begin with this.
+    disk: Option<PathBuf>,
 }
 
 impl Host {
-    /// What it answers is in this file, which is made: the true time, and [`HERE`].
-    pub(crate) fn new(file: &Path, shim: &Path) -> io::Result<Self> {
+    /// What it answers is in this file, which is made: the true time, [`HERE`], and that there is room.
+    pub(crate) fn new(file: &Path, shim: &Path, disk: Option<&Path>) -> io::Result<Self> {
         let mut text = 0_i64.to_ne_bytes().to_vec();
         text.extend([HERE.octets()[3]; SERVERS]);
+        text.push(0);
         fs::write(file, text)?;
-        Ok(Self { shim: shim.to_owned(), file: file.to_owned() })
+        let disk = match disk.and_then(|disk| disk.parent().zip(disk.file_name())) {
+            // As the system says where an open file is.
+            Some((folder, name)) => Some(folder.canonicalize()?.join(name)),
+            None => None,
+        };
+        Ok(Self { shim: shim.to_owned(), file: file.to_owned(), disk })
     }
 
     /// What starts this program there.
     pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.env("LD_PRELOAD", &self.shim).env("CONFORMANCE_HOST", &self.file);
+        command.envs(self.disk.as_ref().map(|disk| ("CONFORMANCE_DISK", disk)));
         command
     }
 
     /// Moves the wall clock, so many seconds from the true time.
     pub(crate) fn set_clock(&self, ahead: i64) -> io::Result<()> {
         self.write(&ahead.to_ne_bytes(), 0)
+    }
+
+    pub(crate) fn has_disk(&self) -> bool {
+        self.disk.is_some()
+    }
+
+    /// Fills the disk, or makes room.
+    pub(crate) fn fill(&self, full: bool) -> io::Result<()> {
+        self.write(&[full.into()], FULL)
     }
 
     /// Has a server's name lead there from now on.
@@ -88,10 +110,11 @@ mod tests {
     }
 
     #[test]
-    fn names_and_clocks_are_the_hosts_own() {
+    fn names_clocks_and_disks_are_the_hosts_own() {
         let folder = tempfile::tempdir().unwrap();
         let shim = build_shim(folder.path()).unwrap();
-        let host = Host::new(&folder.path().join("host"), &shim).unwrap();
+        let disk = folder.path().join("disk");
+        let host = Host::new(&folder.path().join("host"), &shim, Some(&disk)).unwrap();
         let leads = || answered(&host, "getent", &["ahosts", "server-1.test"]);
         assert!(leads().starts_with("127.0.0.1 "), "{}", leads());
         host.lead(1, THERE).unwrap();
@@ -103,5 +126,17 @@ mod tests {
         let before = now();
         host.set_clock(3600).unwrap();
         assert!((3600..3660).contains(&(now() - before)));
+
+        let write = |name: &str| {
+            let (from, to) = (format!("if={}", shim.display()), format!("of={}", folder.path().join(name).display()));
+            let done = host.command(Path::new("dd")).args([from, to]).output().unwrap();
+            (done.status.success(), String::from_utf8(done.stderr).unwrap())
+        };
+        host.fill(true).unwrap();
+        let (done, said) = write("disk-1");
+        assert!(!done && said.contains("No space left"), "{said}");
+        assert!(write("other").0);
+        host.fill(false).unwrap();
+        assert!(write("disk-1").0);
     }
 }

@@ -32,6 +32,7 @@
 //!
 //! And for a resource's own log, in its order, see [`check_resource`]: **F1** tokens of what was let in never fall,
 //! **F2** no update is lost. [`uses`](crate::uses) has three rules more, for what the users of resources were answered.
+//! Of the whole history, `ghosts.rs` has L2 and I1, and `liveness.rs` L1 and L3.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;

@@ -2,10 +2,11 @@
 //! logged here. Both are one group of processes, and are stopped and killed together.
 //!
 //! The program is told `lock NAME`, or another [order](Order) that takes a lock, and `unlock`; of a semaphore
-//! `permits NAME TAKE OF` and `give`. It answers `locked` and `unlocked`; or `failed`, and then nothing of it is left once
-//! its session is over. To `check` it answers `held MS` if the store, asked after the order, confirmed that it holds, and
-//! keeps that for at least so many milliseconds from the order on; `lost` if the store says that it does not; and `failed`
-//! if the store did not say. To `unlock` it may answer `lost`, too. It ends when its standard input does.
+//! `permits NAME TAKE OF` and `give`. It answers `locked`, with what the store calls the holder if its locks have tokens,
+//! and `unlocked`; or `failed`, and then nothing of it is left once its session is over. To `check` it answers `held MS`
+//! if the store, asked after the order, confirmed that it holds, and keeps that for at least so many milliseconds from the
+//! order on; `lost` if the store says that it does not; and `failed` if the store did not say. To `unlock` it may answer
+//! `lost`, too. It ends when its standard input does.
 
 use std::ffi::OsStr;
 use std::io;
@@ -104,6 +105,14 @@ enum Stage {
     Over,
 }
 
+/// What the store shows to who took a lock.
+enum Looked {
+    /// Its token; 0 if the library's locks have none.
+    Own(u64),
+    /// Others in its place, or nobody.
+    Another(String),
+}
+
 struct Rounds<'a> {
     locks: &'a Locks,
     lease: Duration,
@@ -162,16 +171,22 @@ impl Rounds<'_> {
         self.op += 1;
         self.log(What::Acquire { name: name.to_owned(), mode: *mode, lease: nanos(self.lease), watched: false });
         self.stage = Stage::Asked;
-        let locked = self.ask(&format!("{word} {}{name}{permits}", program.names)).await?;
-        let locked = locked.is_some_and(|answer| answer.starts_with("locked"));
+        let answer = self.ask(&format!("{word} {}{name}{permits}", program.names)).await?;
+        let locked = answer.as_deref().and_then(|answer| answer.strip_prefix("locked"));
         let until = AtomicU64::new(0);
-        let token = if locked { self.token(name).await } else { None };
-        // In this order: who held before and holds now has the token that was seen meanwhile.
-        let token = if token.is_some() && self.check(&until).await? == Some(true) { token } else { None };
-        let Some(token) = token else {
+        let looked = match locked {
+            Some(own) => self.look(name, own).await,
+            None => None,
+        };
+        // In this order: who held before and holds now did so when that was seen.
+        let looked = if looked.is_some() && self.check(&until).await? == Some(true) { looked } else { None };
+        let Some(Looked::Own(token)) = looked else {
+            if let Some(Looked::Another(owner)) = looked {
+                self.log(What::Misled { name: name.to_owned(), owner });
+            }
             self.log(What::Failed { unknown: true });
             self.stage = Stage::Over;
-            if locked {
+            if locked.is_some() {
                 self.ask(back).await?;
             }
             return failed(self.lease).await.map(drop);
@@ -193,14 +208,21 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    /// The token of who holds, if the store answers; 0 if the library's locks have none.
-    async fn token(&self, name: &str) -> Option<u64> {
+    /// Looks for the holder of this name, by which the program calls itself. `None` if the store does not answer, or
+    /// knows no token of it.
+    async fn look(&self, name: &str, own: &str) -> Option<Looked> {
         if !is_asked("S0", &self.workload.client) {
-            return Some(0);
+            return Some(Looked::Own(0));
         }
-        let holder = self.locks.inspect(name).await.ok()?.into_holder()?;
+        let holders = self.locks.inspect(name).await.ok()?.holders;
+        // It may be a part of a path.
+        let is_own = |holder: &&Holder| own.split([' ', '/']).any(|part| part == holder.owner.as_str());
+        let Some(holder) = holders.iter().find(is_own) else {
+            let owners: Vec<_> = holders.iter().map(|holder| holder.owner.to_string()).collect();
+            return Some(Looked::Another(owners.join(", ")));
+        };
         // Nobody can tell what came before and after one without a token.
-        (holder.token != Holder::NO_TOKEN).then(|| FencingToken::new(holder.token).get())
+        (holder.token != Holder::NO_TOKEN).then(|| Looked::Own(FencingToken::new(holder.token).get()))
     }
 
     /// Uses what the lock protects, and goes on with that after the lock was lost: that is what the token is for.

@@ -27,6 +27,10 @@ pub enum Blow {
     StepClock,
     /// A worker's runtime is dropped with all that runs on it, and its locks go on on another.
     ReplaceRuntime,
+    /// A worker cannot write to the store's files, as on a full disk.
+    NoRoom,
+    /// A worker's backend panics in the middle of its next calls, one of each kind.
+    Panic,
     /// Nothing goes through, and what was on its way is lost.
     Cut,
     /// The same for requests alone.
@@ -43,6 +47,10 @@ pub enum Blow {
     Swallow,
     /// One connection ends for the server, and its client is not told; others work.
     Forget,
+    /// The answers of one connection come seconds late, and what a server tells unasked; others work.
+    Lag,
+    /// Connections end for their clients, who ask again over others; what was sent over the old ones arrives after that.
+    LateRequests,
     /// Everything takes longer.
     Delay,
     /// Requests take longer.
@@ -67,17 +75,16 @@ pub enum Blow {
     CutServer,
     /// A server cannot write to its files, as on a full disk. If it ends for that, it is started again.
     FullDisk,
-    /// A store drops the past that it keeps for those who look back.
+    /// A store drops the past that it keeps for those who look back, and a server tidies its file, which blocks it.
     Compact,
 }
 
-/// One of so many is swallowed, or forgotten.
-const LAST: u64 = 4;
-
-/// The number of one of the last connections, by chance: a client may have several.
-fn one(proxy: &Proxy, chance: Duration) -> u64 {
-    let all = proxy.connections();
-    all.saturating_sub(1 + u64::from(chance.subsec_nanos()) % LAST.min(all).max(1))
+/// Does this to one of the connections that are open, by chance: a client may have several, or none.
+fn to_one(proxy: &Proxy, chance: Duration, act: fn(&Proxy, u64)) {
+    let open = proxy.open();
+    if let Some(&number) = open.get(chance.subsec_nanos() as usize % open.len().max(1)) {
+        act(proxy, number);
+    }
 }
 
 /// Who can be struck.
@@ -89,13 +96,15 @@ enum Victim {
 }
 
 /// Each with its name, who is struck, and for how many leases it lasts.
-const BLOWS: [(Blow, &str, Victim, Range<f64>); 27] = [
+const BLOWS: [(Blow, &str, Victim, Range<f64>); 31] = [
     (Blow::Stop, "stop", Victim::Worker, 1.2..2.5),
     (Blow::Kill, "kill", Victim::Worker, 0.0..0.0),
     (Blow::Starve, "starve", Victim::Worker, 0.5..3.0),
     (Blow::OutOfMemory, "out-of-memory", Victim::Worker, 0.5..3.0),
     (Blow::StepClock, "step-clock", Victim::Worker, 0.2..4.0),
     (Blow::ReplaceRuntime, "replace-runtime", Victim::Worker, 0.0..0.0),
+    (Blow::NoRoom, "no-room", Victim::Worker, 0.2..2.0),
+    (Blow::Panic, "panic", Victim::Worker, 0.0..0.0),
     (Blow::Cut, "cut", Victim::Network, 0.2..2.5),
     (Blow::CutRequests, "cut-requests", Victim::Network, 0.2..2.5),
     (Blow::CutAnswers, "cut-answers", Victim::Network, 0.2..2.5),
@@ -104,6 +113,8 @@ const BLOWS: [(Blow, &str, Victim, Range<f64>); 27] = [
     (Blow::HoldAnswers, "hold-answers", Victim::Network, 0.2..2.5),
     (Blow::Swallow, "swallow", Victim::Network, 1.0..6.0),
     (Blow::Forget, "forget", Victim::Network, 1.0..6.0),
+    (Blow::Lag, "lag", Victim::Network, 1.0..4.0),
+    (Blow::LateRequests, "late-requests", Victim::Network, 0.2..2.5),
     (Blow::Delay, "delay", Victim::Network, 1.0..3.0),
     (Blow::DelayRequests, "delay-requests", Victim::Network, 1.0..3.0),
     (Blow::DelayAnswers, "delay-answers", Victim::Network, 1.0..3.0),
@@ -142,7 +153,7 @@ impl Blow {
 
     /// Does it take a [host](crate::host::Host) of the worker's own?
     pub(crate) fn is_of_a_host(self) -> bool {
-        matches!(self, Self::StepClock | Self::Rename)
+        matches!(self, Self::StepClock | Self::Rename | Self::NoRoom)
     }
 
     /// Does this to what goes through.
@@ -152,8 +163,13 @@ impl Blow {
             Self::Cut | Self::Hold => proxy.hold(),
             Self::CutRequests | Self::HoldRequests => proxy.hold_c2s(),
             Self::CutAnswers | Self::HoldAnswers => proxy.hold_s2c(),
-            Self::Swallow => proxy.swallow(one(proxy, delay.end)),
-            Self::Forget => proxy.forget(one(proxy, delay.end)),
+            Self::Swallow => to_one(proxy, delay.end, Proxy::swallow),
+            Self::Forget => to_one(proxy, delay.end, Proxy::forget),
+            Self::Lag => to_one(proxy, delay.end, Proxy::hold_answers_of),
+            Self::LateRequests => {
+                proxy.hold_c2s_of_present();
+                proxy.end_for_clients();
+            }
             Self::DelayRequests => proxy.delay_c2s(delay),
             Self::DelayAnswers => proxy.delay_s2c(delay),
             Self::Delay => {
@@ -324,7 +340,7 @@ mod tests {
     #[test]
     fn everybody_suffers_what_is_meant_for_them_and_all_of_it() {
         let mut all = Vec::new();
-        for (lane, wanted) in [(LANES[0], 6), (LANES[2], 15), (LANES[3], 21)] {
+        for (lane, wanted) in [(LANES[0], 8), (LANES[2], 17), (LANES[3], 23)] {
             let mut kinds: Vec<_> = drawn(lane, 7).iter().map(|step| step.blow).collect();
             kinds.sort_unstable();
             kinds.dedup();

@@ -1,11 +1,11 @@
 //! A TCP proxy that breaks what goes through it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rand::RngExt;
@@ -26,8 +26,26 @@ const APART: Duration = Duration::from_millis(5);
 /// The numbers of all connections.
 const ALL: Range<u64> = 0..u64::MAX;
 
-/// From which ports of ours the server sees connections, and their numbers.
-type Ports = Arc<Mutex<HashMap<u16, u64>>>;
+/// The connections that there were.
+#[derive(Debug, Default)]
+struct Connections {
+    /// How many.
+    made: AtomicU64,
+    /// From which ports of ours the server sees them, and their numbers.
+    ports: Mutex<HashMap<u16, u64>>,
+    /// The numbers of those that have not ended.
+    open: Mutex<BTreeSet<u64>>,
+}
+
+impl Connections {
+    fn open(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ports(&self) -> MutexGuard<'_, HashMap<u16, u64>> {
+        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// What happens to what goes through.
 #[derive(Clone, Debug, Default)]
@@ -64,9 +82,7 @@ struct Way {
 pub struct Proxy {
     address: SocketAddr,
     mode: watch::Sender<Mode>,
-    /// How many connections there were.
-    count: Arc<AtomicU64>,
-    ports: Ports,
+    connections: Arc<Connections>,
     runtime: Option<Runtime>,
 }
 
@@ -90,9 +106,10 @@ impl Proxy {
             let _entered = runtime.enter();
             TcpListener::from_std(listener).expect("a socket")
         };
-        let (mode, count, ports) = (watch::Sender::new(Mode::default()), Arc::default(), Ports::default());
-        runtime.spawn(accept(listener, server, mode.subscribe(), Arc::clone(&count), Arc::clone(&ports)));
-        Ok(Self { address, mode, count, ports, runtime: Some(runtime) })
+        let mode = watch::Sender::new(Mode::default());
+        let connections = Arc::<Connections>::default();
+        runtime.spawn(accept(listener, server, mode.subscribe(), Arc::clone(&connections)));
+        Ok(Self { address, mode, connections, runtime: Some(runtime) })
     }
 
     /// Where it listens.
@@ -102,7 +119,12 @@ impl Proxy {
 
     /// How many connections were made through it so far.
     pub fn connections(&self) -> u64 {
-        self.count.load(Ordering::SeqCst)
+        self.connections.made.load(Ordering::SeqCst)
+    }
+
+    /// The numbers of the connections that have not ended, in the order in which they were made.
+    pub fn open(&self) -> Vec<u64> {
+        self.connections.open().iter().copied().collect()
     }
 
     /// From now on, requests wait in front of the server.
@@ -130,8 +152,8 @@ impl Proxy {
     /// # Panics
     /// If none of this proxy's does.
     pub fn hold_from(&self, port: u16) {
-        let ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
-        self.swallow(*ports.get(&port).expect("a connection from that port"));
+        let number = self.connections.ports().get(&port).copied();
+        self.swallow(number.expect("a connection from that port"));
     }
 
     /// The same for the connection with this number: the first one has 0.
@@ -140,6 +162,11 @@ impl Proxy {
             mode.requests.held = number..number + 1;
             mode.answers.held = number..number + 1;
         });
+    }
+
+    /// Requests over the connection with this number are done, and their answers wait.
+    pub fn hold_answers_of(&self, number: u64) {
+        self.mode.send_modify(|mode| mode.answers.held = number..number + 1);
     }
 
     /// The connection with this number ends for the server, and its client is not told, as where a network forgot it and
@@ -219,13 +246,7 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    server: SocketAddr,
-    mode: watch::Receiver<Mode>,
-    count: Arc<AtomicU64>,
-    ports: Ports,
-) {
+async fn accept(listener: TcpListener, server: SocketAddr, mode: watch::Receiver<Mode>, connections: Arc<Connections>) {
     while let Ok((client, _)) = listener.accept().await {
         let (refuse, leads_to) = {
             let mode = mode.borrow();
@@ -235,15 +256,26 @@ async fn accept(
             continue;
         }
         let server = leads_to.unwrap_or(server);
-        let number = count.fetch_add(1, Ordering::SeqCst);
-        tokio::spawn(carry(client, server, number, mode.clone(), Arc::clone(&ports)));
+        let number = connections.made.fetch_add(1, Ordering::SeqCst);
+        connections.open().insert(number);
+        let (mode, connections) = (mode.clone(), Arc::clone(&connections));
+        tokio::spawn(async move {
+            carry(client, server, number, mode, &connections).await;
+            connections.open().remove(&number);
+        });
     }
 }
 
-async fn carry(mut client: TcpStream, server: SocketAddr, number: u64, mut mode: watch::Receiver<Mode>, ports: Ports) {
+async fn carry(
+    mut client: TcpStream,
+    server: SocketAddr,
+    number: u64,
+    mut mode: watch::Receiver<Mode>,
+    all: &Connections,
+) {
     let Ok(mut server) = TcpStream::connect(server).await else { return };
     if let Ok(from) = server.local_addr() {
-        ports.lock().unwrap_or_else(PoisonError::into_inner).insert(from.port(), number);
+        all.ports().insert(from.port(), number);
     }
     let whole = [client.set_nodelay(true), server.set_nodelay(true)];
     let (Ok(ending), false) = (SockRef::from(&client).try_clone(), whole.iter().any(Result::is_err)) else { return };
@@ -321,7 +353,8 @@ async fn pump(
         }
     };
     let writing = async move {
-        let (mut released, mut written) = (None, Instant::now());
+        let (mut released, mut written, mut gone) = (None, Instant::now(), false);
+        let to_server = !apart.is_zero();
         while let Some((due, piece)) = on_the_way.recv().await {
             tokio::time::sleep_until(due).await;
             let is_held = way(&mode.borrow()).held.contains(&number);
@@ -334,9 +367,15 @@ async fn pump(
             }
             written = Instant::now();
             if piece.is_empty() {
-                return to.shutdown().await;
+                return if gone { Ok(()) } else { to.shutdown().await };
             }
-            to.write_all(&piece).await?;
+            if !gone && let Err(error) = to.write_all(&piece).await {
+                // What a client has sent still arrives when it has left: its answers go nowhere.
+                if to_server {
+                    return Err(error);
+                }
+                gone = true;
+            }
         }
         Ok(())
     };
@@ -387,6 +426,54 @@ mod tests {
         hears(&mut server, b"late").await;
         let end = tokio::time::timeout(BOUND, server.read(&mut [0])).await.unwrap();
         assert_eq!(end.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_was_sent_arrives_after_its_sender_was_sent_away() {
+        let (mut server, mut client, proxy) = connected().await;
+        proxy.hold_c2s_of_present();
+        client.write_all(b"first").await.unwrap();
+        hears_nothing(&mut server).await;
+        proxy.end_for_clients();
+        let end = tokio::time::timeout(BOUND, client.read(&mut [0])).await.unwrap();
+        assert_eq!(end.unwrap(), 0);
+        drop(client);
+        // It is answered, and more is sent: nobody is there for the answer.
+        server.write_all(b"tick").await.unwrap();
+        proxy.forward();
+        hears(&mut server, b"first").await;
+        server.write_all(b"tock").await.unwrap();
+        let end = tokio::time::timeout(BOUND, server.read(&mut [0])).await.unwrap();
+        assert_eq!(end.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn one_connection_hears_late_and_another_in_time() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let proxy = Proxy::new(listener.local_addr().unwrap());
+        let mut pairs = Vec::new();
+        for _ in 0..2 {
+            let client = TcpStream::connect(proxy.address()).await.unwrap();
+            pairs.push((client, listener.accept().await.unwrap().0));
+        }
+        assert_eq!(proxy.open(), [0, 1]);
+        proxy.hold_answers_of(0);
+        for (client, server) in &mut pairs {
+            client.write_all(b"?").await.unwrap();
+            hears(server, b"?").await;
+            server.write_all(b"!").await.unwrap();
+        }
+        hears(&mut pairs[1].0, b"!").await;
+        hears_nothing(&mut pairs[0].0).await;
+        proxy.forward();
+        hears(&mut pairs[0].0, b"!").await;
+        pairs.truncate(1);
+        let ended = async {
+            while proxy.open() != [0] {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(BOUND, ended).await.unwrap();
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::acquisition::acquisitions;
 use crate::footprint::Footprint;
 use crate::foreign::{self, Library};
-use crate::ghosts::ghosts;
+use crate::ghosts::{ghosts, misled};
 use crate::history::{Event, What};
 use crate::liveness::{paralysis, silence};
 use crate::oracle::{self, Tolerance, Violation};
@@ -93,7 +93,7 @@ impl Report {
         let ordeals = ordeals(&events);
         violations.extend(paralysis(&events, &ordeals, options.calm()));
         violations.extend(silence(&events, ended, options.longest_silence()));
-        violations.extend(ghosts(&events));
+        violations.extend(ghosts(&events).chain(misled(&events, &ordeals)));
         let mut blows = BTreeMap::new();
         for ordeal in &ordeals {
             *blows.entry(ordeal.blow.clone()).or_default() += 1;
@@ -154,6 +154,8 @@ pub struct Foreign {
     pub lost: usize,
     /// How many went on past the time for which the store had confirmed that it keeps it: their own fault.
     pub past: usize,
+    /// How many held the lock, looked at it, and were not shown as holders.
+    pub misled: usize,
     /// What came of their writes.
     pub writes: Writes,
 }
@@ -170,7 +172,10 @@ fn of_others(events: &[Event]) -> BTreeMap<&'static str, Foreign> {
         }
     }
     for (name, its) in &mut all {
-        let places = uses::writes(events, |client| Library::of(client).is_some_and(|library| library.name() == *name));
+        let is_its = |client: &str| Library::of(client).is_some_and(|library| library.name() == *name);
+        let misled = |event: &&Event| matches!(event.what, What::Misled { .. }) && is_its(&event.client);
+        its.misled = events.iter().filter(misled).count();
+        let places = uses::writes(events, is_its);
         its.writes = places.into_values().fold(Writes::default(), Writes::and);
     }
     all
@@ -180,12 +185,12 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, grants, denials, failures, counted, losses, worst_notice, .. } = self;
         writeln!(f, "seed {seed}: {grants} grants, {denials} denials, {failures} failures, {counted} writes let in")?;
-        for (name, Foreign { grants, lost, past, writes }) in &self.foreign {
+        for (name, Foreign { grants, lost, past, misled, writes }) in &self.foreign {
             let Writes { let_in, late, late_refused, .. } = writes;
             writeln!(
                 f,
-                "{name}: {grants} of the grants, {lost} heard of their loss, {past} went on past what the store keeps; \
-                 {let_in} writes let in, {late} late, {late_refused} of these refused"
+                "{name}: {grants} of the grants, {lost} heard of their loss, {past} went on past what the store keeps, \
+                 {misled} looked and were not shown; {let_in} writes let in, {late} late, {late_refused} of these refused"
             )?;
         }
         if !self.foreign.is_empty() {

@@ -108,6 +108,7 @@ pub struct Site {
     url: Box<Url>,
     peers: Vec<(Library, Box<Peer>)>,
     count: Option<Box<Count>>,
+    disk: Option<PathBuf>,
 }
 
 /// Counts what there is in a store.
@@ -138,12 +139,13 @@ impl Site {
             url: Box::new(move |_| url.clone()),
             peers: Vec::new(),
             count: None,
+            disk: None,
         }
     }
 
     /// Servers, and the URL of a client that reaches them at these addresses, in their order.
     pub fn of(servers: Vec<Box<dyn Server>>, url: impl Fn(&[SocketAddr]) -> String + 'static) -> Self {
-        Self { servers, balanced: false, url: Box::new(url), peers: Vec::new(), count: None }
+        Self { servers, balanced: false, url: Box::new(url), peers: Vec::new(), count: None, disk: None }
     }
 
     /// Servers of one store: a balancer may lead a client to any of them instead of another.
@@ -168,6 +170,12 @@ impl Site {
     #[must_use]
     pub fn counted(self, count: impl Fn() -> Counts + Send + Sync + 'static) -> Self {
         Self { count: Some(Box::new(count)), ..self }
+    }
+
+    /// The workers write to the store's file themselves, and to others beside it: their paths begin with this.
+    #[must_use]
+    pub fn on_disk(self, file: impl Into<PathBuf>) -> Self {
+        Self { disk: Some(file.into()), ..self }
     }
 
     /// How a client connects that is not struck itself.
@@ -207,6 +215,7 @@ pub async fn run(options: &TortureOptions, site: Site) -> io::Result<Report> {
     match run_in(options, site, folder.path()).await {
         Ok(report) if report.violations.is_empty() => Ok(report),
         Ok(report) => Ok(Report { folder: Some(folder.keep()), ..report }),
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err(error),
         Err(error) => {
             let folder = folder.keep();
             Err(io::Error::other(format!("{error}; what there is of the histories is in {}", folder.display())))
@@ -229,6 +238,11 @@ async fn run_in(options: &TortureOptions, mut site: Site, folder: &Path) -> io::
     let spared: Vec<_> = victims.iter().filter_map(|(_, victim)| victim.spared()).collect();
     let start = Instant::now();
     let struck_for = options.duration.saturating_sub(options.calm());
+    if let Some(blow) = options.blows.iter().find(|blow| !victims.iter().any(|(_, victim)| victim.can_suffer(**blow)))
+        && options.blows.len() < Blow::all().len()
+    {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{blow}: nobody here can suffer it")));
+    }
     let mut suffering = JoinSet::new();
     for (lane, victim) in victims {
         let blows: Vec<_> = options.blows.iter().copied().filter(|blow| victim.can_suffer(*blow)).collect();
@@ -324,7 +338,8 @@ fn victims(options: &TortureOptions, site: Site, folder: &Path) -> io::Result<Ve
     for (worker, peer) in ours.chain(site.peers.iter().map(Some)).enumerate() {
         // Of other libraries nobody knows whether they ask for a name again.
         let shim = shim.as_deref().filter(|_| peer.is_none());
-        let host = shim.map(|shim| Host::new(&folder.join(format!("host-{worker}")), shim).map(Arc::new));
+        let host = shim
+            .map(|shim| Host::new(&folder.join(format!("host-{worker}")), shim, site.disk.as_deref()).map(Arc::new));
         let host = host.transpose()?;
         let proxies: Vec<_> = fronts.iter().map(|front| Proxy::new(*front)).collect();
         let addresses: Vec<_> = proxies.iter().map(Proxy::address).collect();
@@ -360,7 +375,10 @@ fn seat(
     // Another library knows none of the others; and a starved worker waits for its files, but not for other places.
     let mut suffers = vec![Blow::Stop, Blow::Kill];
     if peer.is_none() {
-        suffers.extend([Blow::ReplaceRuntime, Blow::StepClock, Blow::OutOfMemory]);
+        suffers.extend([Blow::ReplaceRuntime, Blow::StepClock, Blow::OutOfMemory, Blow::Panic]);
+        if host.as_ref().is_some_and(|host| host.has_disk()) {
+            suffers.push(Blow::NoRoom);
+        }
         if options.resources.is_none() {
             suffers.push(Blow::Starve);
         }

@@ -241,15 +241,17 @@ impl Seat {
                 self.worker.signal(Signal::SIGSTOP)?;
                 self.log(log).log(0, What::Stopped);
             }
-            // One that has not begun yet could not be loaded.
-            Blow::Starve | Blow::OutOfMemory if !self.worker.has_begun() => {}
+            // One that has not begun yet could not be loaded, nor open its file.
+            Blow::Starve | Blow::OutOfMemory | Blow::NoRoom if !self.worker.has_begun() => {}
             Blow::Starve => self.limit(Resource::Nofile)?,
             Blow::OutOfMemory => self.limit(Resource::Data)?,
             Blow::StepClock => {
-                self.set_clock(self.next_step)?;
+                self.change_host(|host| host.set_clock(self.next_step))?;
                 self.next_step = -self.next_step;
             }
             Blow::ReplaceRuntime => self.worker.replace_runtime()?,
+            Blow::Panic => self.worker.panic()?,
+            Blow::NoRoom => self.change_host(|host| host.fill(true))?,
             _ => {
                 self.log(log).log(0, What::Killed);
                 self.worker.kill().await?;
@@ -265,7 +267,8 @@ impl Seat {
                 self.log(log).log(0, What::Continued);
                 self.worker.signal(Signal::SIGCONT)?;
             }
-            Blow::StepClock => self.set_clock(0)?,
+            Blow::StepClock => self.change_host(|host| host.set_clock(0))?,
+            Blow::NoRoom => self.change_host(|host| host.fill(false))?,
             _ => {}
         }
         if let Some((resource, allowed)) = self.allowed.take() {
@@ -296,8 +299,8 @@ impl Seat {
         Ok(())
     }
 
-    fn set_clock(&self, ahead: i64) -> io::Result<()> {
-        self.host.as_ref().map_or(Ok(()), |host| host.set_clock(ahead))
+    fn change_host(&self, change: impl FnOnce(&Host) -> io::Result<()>) -> io::Result<()> {
+        self.host.as_deref().map_or(Ok(()), change)
     }
 
     /// Lets the present worker end, which it has to do well.

@@ -118,6 +118,7 @@ fn told(what: &What, ms: impl Fn(u64) -> f64) -> String {
         What::Released { held: true } => "is answered that it was held until then".to_owned(),
         What::Released { held: false } => "is answered that it was not held any more".to_owned(),
         What::ReleaseFailed => "fails to release".to_owned(),
+        What::Misled { owner, .. } => format!("looks, and is shown {owner:?}"),
         other => format!("{other:?}"),
     }
 }

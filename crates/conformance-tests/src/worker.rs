@@ -3,8 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
+use lock_core::testing::{Effect, Faulty, Verb};
 use lock_core::{Config, ErrorKind, FencingToken, LockGuard, Locks, Registry};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
@@ -102,6 +104,13 @@ pub fn worker_main_with(registry: &Registry, open: Open) -> Option<ExitCode> {
 fn main_of(registry: &Registry, open: Option<Open>) -> Option<ExitCode> {
     let role = std::env::var(ROLE).ok()?;
     let role: Role = serde_json::from_str(&role).expect("the parent writes roles");
+    // Of a panic that was ordered nobody has to hear.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if !workload::is_ordered(info.payload()) {
+            hook(info)
+        }
+    }));
     let (mut begun, mut orders) = (None, orders());
     let done = loop {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -147,25 +156,57 @@ enum Next {
     End,
 }
 
+/// What a worker has once it is connected.
+struct Begun {
+    locks: Locks,
+    going: Going,
+    /// Around the backend of a worker that works by itself.
+    faulty: Option<Faulty>,
+}
+
+impl Begun {
+    fn new(locks: Locks, role: &Role) -> io::Result<Self> {
+        let going = Going::new(role.workload.as_ref())?;
+        if role.workload.is_none() {
+            return Ok(Self { locks, going, faulty: None });
+        }
+        let faulty = Faulty::new(Arc::clone(locks.backend()));
+        let locks = Locks::builder(faulty.backend()).build().map_err(io::Error::other)?;
+        Ok(Self { locks, going, faulty: Some(faulty) })
+    }
+}
+
+/// Tells a worker that its backend is to panic.
+const PANIC: Signal = Signal::SIGURG;
+
+/// How long after it was called a backend panics at the latest: within the time that an answer takes, or after it.
+const SOON: Duration = Duration::from_millis(1);
+
+/// The next call of each kind panics.
+fn panic_soon(faulty: &Faulty) {
+    for verb in [Verb::TryLock, Verb::Lock, Verb::Unlock, Verb::Renew, Verb::Keep, Verb::Inspect] {
+        faulty.once(verb, Effect::PanicLater(SOON));
+    }
+}
+
 /// Works until the end, or until it is to go on on another runtime with what was `begun`.
 async fn work(
     registry: &Registry,
     role: &Role,
     open: Option<Open>,
-    begun: &mut Option<(Locks, Going)>,
+    begun: &mut Option<Begun>,
     orders: &mut Orders,
 ) -> io::Result<Next> {
     let config = Config::from_url(&role.url).map_err(io::Error::other)?;
     let lease = Duration::from_millis(role.lease_ms);
     let mut replaced = signal(SignalKind::window_change())?;
-    let (locks, going) = match begun {
+    let Begun { locks, going, faulty } = match begun {
         Some(begun) => begun,
         None => {
             let Some(locks) = connected(registry, &config, role, lease, orders).await? else {
                 return Ok(Next::End);
             };
-            let going = Going::new(role.workload.as_ref())?;
-            begun.insert((locks, going))
+            begun.insert(Begun::new(locks, role)?)
         }
     };
     match (&role.workload, &role.task) {
@@ -175,10 +216,18 @@ async fn work(
                 (false, Some(open)) => Places::open(&workload.places, open).await?,
                 (false, None) => return Err(io::Error::other("this program opens no places: see `worker_main_with`")),
             };
+            let mut told = signal(SignalKind::from_raw(PANIC as i32))?;
+            let panicking = async {
+                while told.recv().await.is_some() {
+                    faulty.iter().for_each(panic_soon);
+                }
+                std::future::pending().await
+            };
             tokio::select! {
                 biased;
                 _ = replaced.recv(), if workload.peer.is_none() => return Ok(Next::AnotherRuntime),
                 done = workload::run(locks, lease, workload, &places, going, orders) => done?,
+                () = panicking => {}
             }
         }
         (_, Some(task)) => family::work(locks, lease, task, orders).await?,
@@ -318,6 +367,10 @@ impl Worker {
         self.child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw)
     }
 
+    fn running(&self) -> io::Result<Pid> {
+        self.pid().ok_or_else(|| io::Error::other("the worker was waited for"))
+    }
+
     /// Gives an order without waiting for the answer.
     pub(crate) async fn tell(&mut self, order: &Order) -> io::Result<()> {
         let orders = self.orders.as_mut().ok_or_else(|| io::Error::other("the worker was let go"))?;
@@ -357,14 +410,17 @@ impl Worker {
     /// Has it drop its runtime, and go on on another. A worker that does not listen yet, or is about to end, ignores the
     /// signal.
     pub(crate) fn replace_runtime(&self) -> io::Result<()> {
-        let pid = self.pid().ok_or_else(|| io::Error::other("the worker was waited for"))?;
-        Ok(kill(pid, Signal::SIGWINCH)?)
+        Ok(kill(self.running()?, Signal::SIGWINCH)?)
+    }
+
+    /// Has its backend panic. A worker that does not listen yet, or is about to end, ignores the signal.
+    pub(crate) fn panic(&self) -> io::Result<()> {
+        Ok(kill(self.running()?, PANIC)?)
     }
 
     /// Sends it a signal, and what it started.
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
-        let pid = self.pid().ok_or_else(|| io::Error::other("the worker was waited for"))?;
-        Ok(killpg(pid, signal)?)
+        Ok(killpg(self.running()?, signal)?)
     }
 
     /// Kills it and what it started, `kill -9`, and waits until it is dead.

@@ -5,6 +5,7 @@
 
 pub mod beside;
 pub mod contended;
+pub mod disk;
 pub mod etcd;
 pub mod fence;
 mod figure;
@@ -18,6 +19,7 @@ mod peers;
 pub mod postgres;
 pub mod queue;
 pub mod quorum;
+mod reasons;
 pub mod record;
 pub mod redis;
 pub mod several;

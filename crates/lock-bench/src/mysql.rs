@@ -2,8 +2,10 @@
 //! eight processes on one name.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use lock_core::Locks;
 use lock_sql::MySqlLock;
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{Connection, MySqlConnection, MySqlPool, Row};
@@ -11,7 +13,7 @@ use test_servers::MariaDbServer;
 
 use crate::contended::{self, Load, by_sessions, run};
 use crate::peers::GET_LOCK;
-use crate::{Figure, PAUSE, cycle, idle, interleaved, middle};
+use crate::{Figure, PAUSE, cycle, idle, interleaved, middle, tasks};
 
 /// Lock and unlock, nobody else there: the median time, per that of the bare pair.
 pub async fn uncontended(rounds: usize, each: Duration) -> Figure {
@@ -39,10 +41,23 @@ async fn bare(server: &MariaDbServer) -> MySqlPool {
 }
 
 async fn pair(bare: &MySqlPool) {
+    pair_of(bare.clone(), "bench".to_owned()).await;
+}
+
+async fn pair_of(bare: MySqlPool, name: String) {
     let insert = sqlx::query("INSERT INTO bare VALUES (?, ?, ?) ON DUPLICATE KEY UPDATE owner = VALUES(owner)");
-    insert.bind("bench").bind("bench@host:1#1").bind(1_i64).execute(bare).await.expect("free");
-    let delete = sqlx::query("DELETE FROM bare WHERE name = ? AND owner = ?").bind("bench").bind("bench@host:1#1");
-    assert_eq!(delete.execute(bare).await.expect("held").rows_affected(), 1);
+    insert.bind(&name).bind("bench@host:1#1").bind(1_i64).execute(&bare).await.expect("free");
+    let delete = sqlx::query("DELETE FROM bare WHERE name = ? AND owner = ?").bind(&name).bind("bench@host:1#1");
+    assert_eq!(delete.execute(&bare).await.expect("held").rows_affected(), 1);
+}
+
+/// 64 tasks on 64 names, per as many bare pairs over a pool like ours.
+pub async fn many_names(rounds: usize, each: Duration) -> Figure {
+    let server = MariaDbServer::start_durable();
+    let locks = Locks::new(Arc::new(MySqlLock::connect(&server.url(), "bench").await.expect("a server")));
+    let bare = bare(&server).await;
+    let ratios = tasks::per_pair("mariadb", &locks, (bare, pair_of), rounds, each).await;
+    Figure::at_least("mariadb: 64 tasks on 64 names, rate / bare pairs on 8 connections", ratios, 0.9)
 }
 
 /// 8 processes on one name: with 2 ms holds and pauses the rate, per that of `flock` in the same round; and with

@@ -6,8 +6,15 @@ use std::fs;
 use std::process::Command;
 use std::time::SystemTime;
 
+use textwrap::Options;
+use textwrap::WordSplitter::NoHyphenation;
+
 use crate::Figure;
+use crate::reasons::why;
 use crate::record::Found;
+
+/// Two less than the other pages have, as an editor may count bytes.
+const WIDTH: usize = 118;
 
 const HEAD: &str = "# Performance
 
@@ -16,12 +23,15 @@ as it was.
 ";
 
 const BARS: &str = "
-Each figure is a ratio against a bare operation or another lock. Both are measured in turns within the same run, so a
-machine that is slow for a while is slow for both. The other figures are counts. *Bare* is the least that the store
-could do for a lock: the same client crate writes and deletes a row, a key or a node with the same durability.
+Most figures are ratios against a bare operation or another lock. Both are measured in turns within the same run, so a
+machine that is slow for a while is slow for both. The other figures are counts and times. *Bare* is the least that the
+store could do for a lock: the same client crate writes and deletes a row, a key or a node with the same durability.
 
 On SQLite, both have one core. Otherwise, most of both times would be spent on waking a thread on another core. The
 table shows the median over the rounds, the lowest and the highest round, and the bar, if there is one.
+
+A *durable write* is on the disk when it is answered. This disk is fast. On a slower one, what decides is how many
+durable writes an acquisition takes, and how many of them the next holder waits for.
 ";
 
 const ROWS: &str = "
@@ -60,7 +70,8 @@ const CRATES: [&str; 7] =
     ["redis", "zookeeper-client", "etcd-client", "sqlx", "libsqlite3-sys", "rslock", "distributed-lock-redis"];
 
 /// How stores are called where figures begin with something else.
-const STORES: [(&str, &str); 9] = [
+const STORES: [(&str, &str); 10] = [
+    ("disk", "The disk"),
     ("memory", "In memory"),
     ("http", "HTTP"),
     ("sqlite", "SQLite"),
@@ -80,7 +91,10 @@ pub(crate) fn page(found: &Found) -> String {
     let met = count - missed.len();
     let _ = writeln!(page, "\n## The bars: {met} of {count} are met\n{BARS}");
     for figure in missed {
-        let _ = writeln!(page, "- Missed: {}, {:.3} where {} is the bar.", figure.what, figure.value, bar(figure));
+        let (what, found, bar) = (&figure.what, figure.value, bar(figure));
+        let missed = format!("- Missed: {what}, {found:.3} where {bar} is the bar. {}", why(figure));
+        let options = Options::new(WIDTH).subsequent_indent("  ").word_splitter(NoHyphenation);
+        let _ = writeln!(page, "{}", textwrap::fill(&missed, options));
     }
     let mut stores: Vec<&str> = found.figures.iter().map(|figure| named(figure).0).collect();
     let mut known = HashSet::new();

@@ -42,16 +42,16 @@ async fn bare(server: &PostgresServer) -> PgPool {
 }
 
 async fn pair(bare: &PgPool) {
-    pair_of(bare, "bench").await;
+    pair_of(bare.clone(), "bench".to_owned()).await;
 }
 
-async fn pair_of(bare: &PgPool, name: &str) {
+async fn pair_of(bare: PgPool, name: String) {
     const INSERT: &str = "INSERT INTO bare VALUES ($1, $2, $3) ON CONFLICT (name) DO UPDATE SET owner = excluded.owner,
         expires = excluded.expires WHERE bare.expires < 0";
-    let insert = sqlx::query(INSERT).bind(name).bind("bench@host:1#1").bind(1_i64).execute(bare).await;
+    let insert = sqlx::query(INSERT).bind(&name).bind("bench@host:1#1").bind(1_i64).execute(&bare).await;
     assert_eq!(insert.expect("free").rows_affected(), 1);
-    let delete = sqlx::query("DELETE FROM bare WHERE name = $1 AND owner = $2").bind(name).bind("bench@host:1#1");
-    assert_eq!(delete.execute(bare).await.expect("held").rows_affected(), 1);
+    let delete = sqlx::query("DELETE FROM bare WHERE name = $1 AND owner = $2").bind(&name).bind("bench@host:1#1");
+    assert_eq!(delete.execute(&bare).await.expect("held").rows_affected(), 1);
 }
 
 /// 64 tasks on 64 names, per as many bare pairs over a pool like ours: what waits at the same moment goes as one call.
@@ -59,46 +59,34 @@ pub async fn many_names(rounds: usize, each: Duration) -> Figure {
     let server = PostgresServer::start_durable(&[]);
     let locks = Locks::new(Arc::new(PostgresLock::connect(&server.url(), "bench").await.expect("a server")));
     let bare = bare(&server).await;
-    let mut ratios = Vec::new();
-    for _ in 0..rounds {
-        let ours = tasks::apart(&locks, 64, each).await.rate;
-        let its = bare.clone();
-        let base = tasks::run(64, each, move |task| {
-            let (bare, name) = (its.clone(), task.to_string());
-            async move {
-                pair_of(&bare, &name).await;
-                Instant::now()
-            }
-        });
-        let base = base.await.rate;
-        println!("    postgres: 64 tasks on 64 names {ours:.0}/s, bare pairs {base:.0}/s");
-        ratios.push(ours / base);
-    }
-    drop(locks.shutdown(Duration::from_secs(1)).await);
+    let ratios = tasks::per_pair("postgres", &locks, (bare, pair_of), rounds, each).await;
     Figure::at_least("postgres: 64 tasks on 64 names, rate / bare pairs on 8 connections", ratios, 2.0)
 }
 
 /// 8 processes on one name, with 2 ms holds and pauses: the rate, per that of `flock` in the same round; the median
-/// hand-off, per bare pair; statements per acquisition; and Jain's index. And the median hand-off with nothing between.
-pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [Figure; 5] {
+/// hand-off, per bare pair; statements per acquisition; and Jain's index. And with nothing between, the median
+/// hand-off, and durable writes.
+pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [Figure; 6] {
     let load = Load::even(PAUSE, each);
     let server = PostgresServer::start_durable(&["track_functions=all"]);
     drop(PostgresLock::connect(&server.url(), "bench").await.expect("a server"));
     let bare = bare(&server).await;
     let (mut rates, mut hand_offs, mut statements, mut fairness) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut busy = Vec::new();
+    let (mut busy, mut writes) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let base = run("flock", folder, load);
         let single = middle(Duration::from_secs(1), async || pair(&bare).await).await;
-        let before = calls(&server).await;
+        let before = counted(&server, CALLS).await;
         let ours = run("postgres", server.url(), load);
-        let asked = calls(&server).await - before;
+        let asked = counted(&server, CALLS).await - before;
         println!("    postgres: bare pair {:.0} us, {asked} statements", single * 1e6);
         rates.push(ours.rate / base.rate);
         hand_offs.push(ours.at(0.5).as_secs_f64() / single);
         statements.push(asked as f64 / (ours.rate * each.as_secs_f64()));
         fairness.push(ours.fairness);
+        let before = counted(&server, WRITES).await;
         let ours = run("postgres", server.url(), Load::even(Duration::ZERO, each));
+        writes.push((counted(&server, WRITES).await - before) as f64 / (ours.rate * each.as_secs_f64()));
         busy.push(ours.at(0.5).as_secs_f64() / single);
     }
     [
@@ -107,6 +95,7 @@ pub async fn eight_processes(folder: &Path, rounds: usize, each: Duration) -> [F
         Figure::at_most("postgres: 8 processes, nothing between, median hand-off / bare pair", busy, 1.3),
         Figure::at_most("postgres: 8 processes, statements per acquisition", statements, 3.0),
         Figure::at_least("postgres: 8 processes, fairness", fairness, 0.99),
+        Figure::reported("postgres: 8 processes, durable writes per acquisition", writes),
     ]
 }
 
@@ -122,25 +111,25 @@ pub fn crowded(rounds: usize, during: Duration) -> [Figure; 2] {
 pub async fn waiting(count: usize, during: Duration) -> Figure {
     let server = PostgresServer::start_with(&["track_functions=all", "max_connections=500"]);
     let connect = async || PostgresLock::connect(&server.url(), "bench").await.expect("a server");
-    let rate = idle(count, during, connect, async || calls(&server).await as f64).await;
+    let rate = idle(count, during, connect, async || counted(&server, CALLS).await as f64).await;
     Figure::at_most(format!("postgres: statements a second of each of {count} waiters"), vec![rate], 0.21)
 }
 
-/// How many statements there were: each of ours that does anything calls one of these once.
-async fn calls(server: &PostgresServer) -> i64 {
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    let mut bare = PgConnection::connect(&server.url()).await.expect("a server");
-    let query = "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_user_functions
-        WHERE funcname IN ('oarlock_acquire', 'oarlock_release', 'oarlock_look')";
-    sqlx::query_scalar(query).fetch_one(&mut bare).await.expect("a number")
-}
+/// Statements: each of ours that does anything calls one of these once.
+const CALLS: &str = "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_user_functions
+    WHERE funcname IN ('oarlock_acquire', 'oarlock_release', 'oarlock_look')";
 
-/// How many transactions were committed. A session's are counted at the latest when it ends.
-async fn commits(server: &PostgresServer) -> i64 {
+/// Writes of the server's that it waited for.
+const WRITES: &str = "SELECT wal_sync FROM pg_stat_wal";
+
+/// Transactions that were committed. A session's are counted at the latest when it ends.
+const COMMITS: &str = "SELECT xact_commit FROM pg_stat_database WHERE datname = 'postgres'";
+
+/// How many of these there were.
+async fn counted(server: &PostgresServer, query: &'static str) -> i64 {
     tokio::time::sleep(Duration::from_millis(500)).await;
     let mut bare = PgConnection::connect(&server.url()).await.expect("a server");
-    let query = sqlx::query_scalar("SELECT xact_commit FROM pg_stat_database WHERE datname = 'postgres'");
-    query.fetch_one(&mut bare).await.expect("a number")
+    sqlx::query_scalar(query).fetch_one(&mut bare).await.expect("a number")
 }
 
 /// After so long the server has counted what a session did that is idle by then.
@@ -164,7 +153,7 @@ pub async fn kept(count: usize, during: Duration) -> [Figure; 2] {
     let mut bare = PgConnection::connect(&server.url()).await.expect("a server");
     tokio::time::sleep(COUNTED).await;
     let query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'oarlock'";
-    let (before, start, mut connections) = (commits(&server).await, Instant::now(), Vec::new());
+    let (before, start, mut connections) = (counted(&server, COMMITS).await, Instant::now(), Vec::new());
     while start.elapsed() < during {
         let now: i64 = sqlx::query_scalar(query).fetch_one(&mut bare).await.expect("a number");
         connections.push(now as f64);
@@ -175,7 +164,7 @@ pub async fn kept(count: usize, during: Duration) -> [Figure; 2] {
     let own = connections.len() as f64;
     // What the sessions did is counted when they end.
     backend.close().await.expect("it closes");
-    let statements = (commits(&server).await - before) as f64 - own;
+    let statements = (counted(&server, COMMITS).await - before) as f64 - own;
     let most = connections.into_iter().fold(0.0, f64::max);
     [
         Figure::at_most(format!("postgres: connections that keep {count} locks"), vec![most], 10.0),

@@ -62,7 +62,8 @@ impl Record {
         self.save();
     }
 
-    fn save(&self) {
+    /// Saves what is known.
+    pub fn save(&self) {
         if let Some(file) = &self.file {
             let text = serde_json::to_vec_pretty(&self.found).expect("plain data");
             fs::write(file, text).expect("a file that can be written");

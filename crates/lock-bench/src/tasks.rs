@@ -69,6 +69,38 @@ pub(crate) async fn apart(locks: &Locks, tasks: usize, during: Duration) -> Run 
     run(tasks, during, cycle).await
 }
 
+/// So many tasks on names of their own, per as many bare pairs, in each round.
+pub(crate) async fn per_pair<P, F>(
+    store: &str,
+    locks: &Locks,
+    (bare, pair): (P, fn(P, String) -> F),
+    rounds: usize,
+    during: Duration,
+) -> Vec<f64>
+where
+    P: Clone + Send + 'static,
+    F: Future<Output = ()> + Send + 'static,
+{
+    const TASKS: usize = 64;
+    let mut ratios = Vec::new();
+    for _ in 0..rounds {
+        let ours = apart(locks, TASKS, during).await.rate;
+        let bare = bare.clone();
+        let base = run(TASKS, during, move |task| {
+            let pair = pair(bare.clone(), task.to_string());
+            async {
+                pair.await;
+                Instant::now()
+            }
+        });
+        let base = base.await.rate;
+        println!("    {store}: {TASKS} tasks on {TASKS} names {ours:.0}/s, bare pairs {base:.0}/s");
+        ratios.push(ours / base);
+    }
+    drop(locks.shutdown(Duration::from_secs(1)).await);
+    ratios
+}
+
 /// Jain's index: 1 if all have equally much, 1/n if one has all.
 pub(crate) fn jain(counts: &[f64]) -> f64 {
     let sum: f64 = counts.iter().sum();

@@ -53,7 +53,7 @@ pub enum Effect {
     Cut,
     /// The backend has a bug and panics.
     Panic,
-    /// It does so after a while.
+    /// It is sent, and the backend panics when the reply comes; after this time if none came.
     PanicLater(Duration),
 }
 
@@ -180,7 +180,10 @@ impl Faulty {
                 Err(lost())
             }
             Effect::PanicLater(delay) => {
-                self.pass(delay).await;
+                tokio::select! {
+                    _ = call => {}
+                    () = self.pass(delay) => {}
+                }
                 panic!("the test makes {verb:?} panic")
             }
             Effect::Panic => panic!("the test makes {verb:?} panic"),

@@ -1,7 +1,5 @@
 //! How a lock is given back, or a request for it given up.
 
-use std::sync::{Mutex, PoisonError};
-
 use lock_core::{Claim, Error, Holder, LockName, OwnerId, Result, Unlocked};
 
 use crate::MemcachedLock;
@@ -9,6 +7,7 @@ use crate::connection::{Failed, Link};
 use crate::error;
 use crate::read::{done, removed};
 use crate::record::{Found, Record};
+use crate::retry::Unheard;
 use crate::wire::Commands;
 
 /// So many times others may change what is there.
@@ -41,9 +40,9 @@ impl MemcachedLock {
     }
 
     async fn end(&self, name: &LockName, is_meant: impl Fn(&Record) -> bool + Send + Sync) -> Result<Ended> {
-        let (is_meant, unheard) = (&is_meant, &Mutex::new(None));
+        let (is_meant, unheard) = (&is_meant, &Unheard::default());
         let ended = self.client.retrying(|link| async move { self.end_over(&link, name, is_meant, unheard).await });
-        match (ended.await?, unheard.lock().unwrap_or_else(PoisonError::into_inner).take()) {
+        match (ended.await?, unheard.take()) {
             // By the removal that was not answered, or before? Nobody can tell.
             (Ended::Nothing, Some(error)) => Err(Error::after_something_was_done(error)),
             (ended, _) => Ok(ended),
@@ -55,7 +54,7 @@ impl MemcachedLock {
         link: &Link,
         name: &LockName,
         is_meant: &(impl Fn(&Record) -> bool + Send + Sync),
-        unheard: &Mutex<Option<Error>>,
+        unheard: &Unheard,
     ) -> Result<Ended, Failed> {
         let key = self.keys.of(name);
         for _ in 0..ROUNDS {
@@ -67,11 +66,9 @@ impl MemcachedLock {
             }
             let mut commands = Commands::default();
             commands.remove(&key, item.cas);
-            let answers = link.ask(commands).await;
-            if let (Found::Held(_), Err(failed)) = (&found, &answers)
-                && !failed.error.is_refused()
-            {
-                *unheard.lock().unwrap_or_else(PoisonError::into_inner) = Some(failed.error.clone());
+            let mut answers = link.ask(commands).await;
+            if matches!(found, Found::Held(_)) {
+                answers = unheard.note(answers);
             }
             let [answer] = done(answers?)?;
             if removed(answer)? {

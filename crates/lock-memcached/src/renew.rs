@@ -9,6 +9,7 @@ use crate::connection::{Failed, Link};
 use crate::error;
 use crate::read::replaced;
 use crate::record::{Found, Record};
+use crate::retry::Unheard;
 use crate::server_time::expiry;
 use crate::wire::Commands;
 
@@ -119,8 +120,14 @@ impl MemcachedLock {
         already: Option<&OwnerId>,
         change: impl Fn(Record, u64, u64) -> Result<Record> + Send + Sync,
     ) -> Result<Change> {
-        let change = &change;
-        self.client.retrying(|link| async move { self.change_over(&link, claim, already, change).await }).await
+        let (change, unheard) = (&change, &Unheard::default());
+        let changed =
+            self.client.retrying(|link| async move { self.change_over(&link, claim, already, change, unheard).await });
+        match (changed.await?, unheard.take()) {
+            // By the change that was not answered and is over, or before? Nobody can tell.
+            (Change::NotHeld, Some(error)) if already.is_some() => Err(Error::after_something_was_done(error)),
+            (changed, _) => Ok(changed),
+        }
     }
 
     async fn change_over(
@@ -129,6 +136,7 @@ impl MemcachedLock {
         claim: &Claim,
         already: Option<&OwnerId>,
         change: &(impl Fn(Record, u64, u64) -> Result<Record> + Send + Sync),
+        unheard: &Unheard,
     ) -> Result<Change, Failed> {
         let (sent, key) = (self.client.server.clock.now(), self.keys.of(&claim.name));
         for _ in 0..ROUNDS {
@@ -148,8 +156,8 @@ impl MemcachedLock {
             let record = change(*record, item.cas, second)?;
             let mut commands = Commands::default();
             commands.replace(&key, item.cas, record.until, &record.text()?);
-            let answer = link.ask(commands).await?.pop().ok_or_else(error::unexpected)?;
-            if replaced(answer)?.is_some() {
+            let answers = unheard.note(link.ask(commands).await);
+            if replaced(answers?.pop().ok_or_else(error::unexpected)?)?.is_some() {
                 return Ok(Change::Done);
             }
         }

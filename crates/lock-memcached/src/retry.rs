@@ -1,6 +1,6 @@
 //! A request whose connection broke is made once more, over another.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use lock_core::{Error, Result};
 
@@ -32,6 +32,26 @@ impl Retry {
             Some(true) => Err(error.after_something_was_done()),
             _ => Err(error),
         }
+    }
+}
+
+/// Why a request was not answered that may have ended a hold.
+#[derive(Debug, Default)]
+pub(crate) struct Unheard(Mutex<Option<Error>>);
+
+impl Unheard {
+    /// Notes what such a request failed by.
+    pub(crate) fn note<T>(&self, answer: Result<T, Failed>) -> Result<T, Failed> {
+        if let Err(failed) = &answer
+            && !failed.error.is_refused()
+        {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(failed.error.clone());
+        }
+        answer
+    }
+
+    pub(crate) fn take(&self) -> Option<Error> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 

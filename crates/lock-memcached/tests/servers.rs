@@ -58,27 +58,40 @@ async fn a_restart_is_a_loss_that_is_told_at_once() {
     soon("the lock", locks.mutex("x").lock()).await.unwrap().unlock().await.unwrap();
 }
 
-/// The removal is done, its answer is lost, and what is asked again finds nothing: nobody can tell who ended the hold.
+/// The hold is removed, or kept for a moment, the answer to that is lost, and what is asked again finds nothing: nobody can
+/// tell who ended the hold.
 #[tokio::test]
-async fn a_release_whose_answer_is_lost_is_unknown() {
+async fn an_end_whose_answer_is_lost_is_unknown() {
     let server = start(&[]);
     let proxy = Proxy::new(server.address());
     let lock = MemcachedLock::connect(&format!("memcached://{}", proxy.address()), PREFIX).await.unwrap();
-    let (held, direct) = (claim("x", "holder"), connect(&server).await);
-    lock.try_lock(&held).await.unwrap().unwrap();
-    // It first reads what is there: only the answer to the removal is lost.
-    proxy.delay_s2c(BRIEFLY..BRIEFLY);
-    let releasing = tokio::spawn({
-        let (lock, held) = (lock.clone(), held.clone());
-        async move { lock.unlock(&held).await }
-    });
-    while direct.inspect(&held.name).await.unwrap().holder().is_some() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+    let direct = connect(&server).await;
+    for is_kept in [false, true] {
+        let held = claim("x", &format!("holder, kept: {is_kept}"));
+        lock.try_lock(&held).await.unwrap().unwrap();
+        // It first reads what is there: only the answer to the change is lost.
+        proxy.delay_s2c(BRIEFLY..BRIEFLY);
+        let ending = tokio::spawn({
+            let (lock, held) = (lock.clone(), held.clone());
+            async move {
+                match is_kept {
+                    true => lock.keep(&held, Duration::from_millis(1)).await.map(drop),
+                    false => lock.unlock(&held).await.map(drop),
+                }
+            }
+        });
+        while direct.inspect(&held.name).await.unwrap().holder().is_some_and(|holder| !holder.kept) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        proxy.hold_s2c();
+        while direct.inspect(&held.name).await.unwrap().holder().is_some() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        proxy.reset();
+        proxy.forward();
+        assert_eq!(soon("an answer", ending).await.unwrap().unwrap_err().kind(), ErrorKind::Unknown);
+        assert_eq!(direct.inspect(&held.name).await.unwrap().holder(), None);
     }
-    proxy.reset();
-    proxy.forward();
-    assert_eq!(soon("an answer", releasing).await.unwrap().unwrap_err().kind(), ErrorKind::Unknown);
-    assert_eq!(direct.inspect(&held.name).await.unwrap().holder(), None);
 }
 
 #[tokio::test]

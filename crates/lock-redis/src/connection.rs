@@ -153,6 +153,8 @@ pub(crate) struct Answer {
     pub(crate) sent: Instant,
     pub(crate) value: Value,
     pub(crate) link: Arc<Link>,
+    /// It was sent twice, and what became of the first is not known.
+    pub(crate) twice: bool,
 }
 
 /// May a request whose answer was lost with its connection be sent again over the next?
@@ -223,7 +225,7 @@ impl Connection {
             };
             let sent = self.client.clock.now();
             match link.ask(command).await {
-                Ok(value) => return Ok(Answer { sent, value, link }),
+                Ok(value) => return Ok(Answer { sent, value, link, twice: *unsure }),
                 Err(error) if again == Again::Yes && link.is_broken() && !tried => {
                     *unsure |= !is_answered(&error);
                     (tried, lost) = (true, Some(error));

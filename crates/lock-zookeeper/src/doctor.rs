@@ -1,4 +1,4 @@
-//! Settings of the servers that void a promise.
+//! Settings and data of the servers that void a promise.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -57,8 +57,8 @@ impl ZookeeperLock {
     }
 }
 
-/// Warns of what the servers' settings void, in the background: to ask each server would hold up connecting where one of
-/// them is down.
+/// Warns of what the servers' settings and data void, in the background: to ask each server would hold up connecting
+/// where one of them is down.
 pub(crate) fn warn_in_background(settings: &Arc<Settings>, shortest: Duration) -> Background {
     let (mut warning, settings) = (Background::default(), Arc::clone(settings));
     warning.start(async move { warn_of(&of_servers(&settings, shortest).await, &settings.servers) });
@@ -76,17 +76,23 @@ async fn of_server(host: &str, timeout: Duration, shortest: Duration) -> Vec<Fin
     let mut found = Vec::new();
     match ask(host, "srvr", timeout).await {
         Some((answer, _)) if answer.contains("Mode: ") || answer.contains("whitelist") => {}
-        _ => found.push(finding(
-            format!("server={host}"),
-            "availability: it does not serve",
-            "look at this server, and at its log",
-        )),
+        _ => {
+            found.push(finding(
+                format!("server={host}"),
+                "availability: it does not serve",
+                "look at this server, and at its log",
+            ));
+            return found;
+        }
     }
     if let Some((conf, us)) = ask(host, "conf", timeout).await {
         found.extend(tick_finding(&conf, shortest));
         if let Some((connections, _)) = ask(host, "cons", timeout).await {
             found.extend(connections_finding(host, &conf, &connections, us));
         }
+    }
+    if let Some((state, _)) = ask(host, "mntr", timeout).await {
+        found.extend(data_finding(host, &state));
     }
     found
 }
@@ -129,6 +135,22 @@ fn connections_finding(host: &str, conf: &str, connections: &str, us: IpAddr) ->
     })
 }
 
+/// A follower compares a checksum of its data with the leader's at each write, and counts since its start where they
+/// differ. What it keeps or lacks then came with a snapshot of what was never agreed on, which a restart loads again.
+fn data_finding(host: &str, state: &str) -> Option<Finding> {
+    const COUNT: &str = "zk_digest_mismatches_count";
+    let count = state.lines().find_map(|line| line.strip_prefix(COUNT))?.trim();
+    (count != "0").then(|| {
+        finding(
+            format!("{COUNT}={count} at {host}"),
+            "exclusion: its data are not the leader's; it may show a holder that is gone, or overlook one that holds and \
+             grant the lock once more",
+            "while the others run, stop this server, delete version-2 in its dataDir and dataLogDir, and start it (a \
+             restart alone does not help); if all followers are named here, do that with the leader",
+        )
+    })
+}
+
 /// We take half of the shortest session for a tick.
 fn tick_finding(conf: &str, shortest: Duration) -> Option<Finding> {
     let tick = number(conf, "tickTime")?;
@@ -152,6 +174,15 @@ mod tests {
         assert!(tick_finding(conf, Duration::from_secs(2)).unwrap().setting.contains("2000"));
         assert!(tick_finding("conf is not executed because it is not in the whitelist.", USUAL).is_none());
     }
+
+    #[test]
+    fn data_that_differ_are_found() {
+        let state = |count: &str| format!("zk_server_state\tfollower\nzk_digest_mismatches_count\t{count}\nzk_x\t7\n");
+        assert!(data_finding("h:2181", &state("0")).is_none());
+        assert_eq!(data_finding("h:2181", &state("13")).unwrap().setting, "zk_digest_mismatches_count=13 at h:2181");
+        assert!(data_finding("h:2181", "mntr is not executed because it is not in the whitelist.").is_none());
+    }
+
     #[test]
     fn connections_that_are_nearly_all_are_found() {
         let us = IpAddr::from([127, 0, 0, 1]);

@@ -171,7 +171,7 @@ impl Look<'_> {
         // are asked behind it, as a server that was cut off shows the past until it notices, after a sync too, but commits
         // no write.
         if lines.iter().any(|line| !line.is_empty()) {
-            now = self.servers_time().await;
+            now = self.servers_time().await?;
             (lines, semaphores) = self.lines(&folders).await?;
         }
         let mut paths = lines.concat();
@@ -249,7 +249,7 @@ impl Look<'_> {
         let there = |(path, found): (String, Option<(String, Stat)>)| found.map(|(data, stat)| (path, data, stat));
         let mut held: Vec<Node> = held.into_iter().zip(states).filter_map(there).collect();
         held.sort_by_key(|(.., stat)| stat.czxid);
-        let now = if held.is_empty() { 0 } else { *clock.get_or_init(|| self.servers_time()).await };
+        let now = if held.is_empty() { 0 } else { *clock.get_or_try_init(|| self.servers_time()).await? };
         let first_session = waits.first().and_then(Option::as_ref).map(|(_, stat)| stat.ephemeral_owner);
         // Curator's first in line has made its node already, and holds nothing by it.
         if held.len() > of as usize
@@ -385,12 +385,14 @@ impl Look<'_> {
     }
 
     /// The servers' clock, in milliseconds: what they say of a write. Who may only read goes by the own clock: it
-    /// decides nothing.
-    async fn servers_time(&self) -> i64 {
-        if let Ok(stat) = self.session.write_beacon().await {
-            return stat.mtime;
+    /// decides nothing. Nobody else does, for a write that is not answered tells of no server that it is up to date.
+    async fn servers_time(&self) -> Result<i64, ZkError> {
+        match self.session.write_beacon().await {
+            Err(ZkError::NoAuth | ZkError::InvalidAcl | ZkError::QuotaExceeded) => {
+                let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+                Ok(now.as_millis() as i64)
+            }
+            written => written.map(|stat| stat.mtime),
         }
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        now.as_millis() as i64
     }
 }

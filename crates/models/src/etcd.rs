@@ -30,7 +30,7 @@ const FOUND_BY_NAME: &str = "a key of that name is the one that is waited for";
 const NOT_UNSURE: &str = "a request that was repeated is answered as one that was not";
 
 const NOT_VOID: &str = "what is on its way for a cancelled claim is not made void";
-const NOT_ALONE: &str = "whose next is gone is the first";
+const NOT_ALONE: &str = "a waiter whose predecessor is gone is taken for the first in line";
 const OLD_MARK: &str = "a mark is of whatever has the place";
 const UNSEEN: &str = "what is heard before the answer is forgotten";
 const OLD_WORD: &str = "a member's word is taken, however old";

@@ -22,7 +22,7 @@ pub(crate) enum Phase {
 pub(crate) const EXCLUSION: &str = "those who believe that they hold the lock may hold it together";
 pub(crate) const TOKENS: &str = "a token is above that of every earlier holder whom it excludes";
 pub(crate) const GONE: &str = "who was told that it has gone holds nothing and waits for nothing";
-pub(crate) const SERVED: &str = "who can have the lock has it, unless it came free unheard";
+pub(crate) const SERVED: &str = "a waiter that can have the lock gets it, unless nobody was told that it came free";
 pub(crate) const GOES_ON: &str = "while somebody waits, something goes on";
 
 /// What the rules see of a state.

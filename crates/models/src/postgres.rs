@@ -22,12 +22,12 @@ use state::{Action, Claim, Owner, Row, State, Trouble};
 
 const MARKED: &str = "a lock for which somebody waits says so";
 
-const KEEPS_PLACE: &str = "P2: who is granted the lock leaves its own place in line";
+const KEEPS_PLACE: &str = "who is granted the lock leaves its own place in line";
 const GONE_FIRST: &str = "whether the owner gave up is looked at before the row is had";
 const NO_MARK: &str = "who gives up leaves no mark against late requests";
 const SETTLED: &str = "the answer to the second copy of a request settles the first";
 const DENIED: &str = "who was denied the lock does not undo an earlier copy";
-const REFUSED: &str = "S1: an error calls a request refused of which a copy was sent";
+const REFUSED: &str = "an error calls a request refused of which a copy was sent";
 const UNMARKED: &str = "who enters the line does not say so in the row";
 const CLEARED: &str = "a hand-over forgets that others wait";
 const OVERLOOKED: &str = "a plain release does not ask whether somebody waits";

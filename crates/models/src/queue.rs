@@ -25,9 +25,9 @@ const AT_REST: &str = "when nothing goes on any more, nobody waits and nothing i
 
 const SWALLOWED: &str = "a right to ask that is dropped goes to nobody";
 const LOST_TURN: &str = "what is sent to a waiter that has gone is lost";
-const BOTH_BELIEVE: &str = "C12: a grant does not end the hold that it replaces";
+const BOTH_BELIEVE: &str = "a grant does not end the hold that it replaces";
 const READS_ALONE: &str = "a reader's grant does not end the hold of who had the lock alone before";
-const NO_VACATE: &str = "C4: a hold that is over is taken out of the line by nobody";
+const NO_VACATE: &str = "a hold that is over is taken out of the line by nobody";
 const OVER_BEFORE: &str = "a hold that ended before it came into the line stays there";
 const KEEPS_PLACE: &str = "who gives up keeps its place in line";
 const FAILURE_STAYS: &str = "who asked and failed tells the others, and still counts as asking";

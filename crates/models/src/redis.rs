@@ -24,12 +24,12 @@ const NO_HAND_OVER: &str = "a release frees the lock and leaves the line alone";
 const LEAVES_QUIETLY: &str = "who leaves the line does not look at those behind";
 const PAST_THE_LINE: &str = "a reader joins readers though somebody waits";
 const NOT_KILLED: &str = "the former connection is not ended before the next one is used";
-const REFUSED: &str = "S1: an error calls a request refused of which a copy was sent";
+const REFUSED: &str = "an error calls a request refused of which a copy was sent";
 const FROM_ARRIVAL: &str = "the lease counts from the arrival of the answer";
 const OLD_NEWS: &str = "a grant is believed that is older than the answer that another has the lock";
 const NO_FLOOR: &str = "a plain token is taken from a counter that fell back";
 const LOST_COUNTS: &str = "a flight whose answer was lost is a grant, whoever is in line";
-const VOID_COUNTS: &str = "a flight that found a line is a grant";
+const VOID_COUNTS: &str = "commands that found others waiting count as a grant";
 
 /// The model and its faults.
 pub(crate) const PROOF: Proof = Proof {

@@ -171,8 +171,10 @@ async fn in_time(
         Ok(connected) => connected,
         Err(_) => {
             let within = humantime::format_duration(within);
-            let message =
-                format!("the store was not reached within {within}; look whether it runs, or allow a longer wait");
+            let message = format!(
+                "the store was not reached within {within}; look whether it runs, or if it is a file, who is writing to it; or \
+                 allow a longer wait"
+            );
             Err(Failure::new(exit::UNAVAILABLE, message))
         }
     }

@@ -1,11 +1,6 @@
 //! Other libraries' locks, each in a program that is told what to do by lines on standard input: `lock NAME`, of a
-//! read-write lock `read NAME` or `write NAME`, and `unlock`; of a semaphore `permits NAME TAKE OF` and `give`. It
-//! answers `locked`, perhaps with what the store calls the holder, and `unlocked`; or `failed`, and then nothing of it
-//! is left once its session is over. It ends when its standard input does.
-//!
-//! To `check` it answers `held MS` if the store, asked after the order, confirmed that it holds, and keeps that for at
-//! least so many milliseconds from the order on; `lost` if the store says that it does not; and `failed` if the store
-//! did not say.
+//! read-write lock `read NAME` or `write NAME`, and `unlock`; of a semaphore `permits NAME TAKE OF` and `give`. What it
+//! answers to these and to `check` stands in `peer.rs` of the crate `conformance-tests`.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -102,7 +97,7 @@ fn python(program: &str) -> Command {
     python
 }
 
-/// Curator's `InterProcessMutex` (after `revoke NAME`, too, which asks the others to let go first),
+/// Curator's `InterProcessMutex` (after `revoke NAME`, too, which asks Oarlock's clients to let go first),
 /// `InterProcessReadWriteLock` and `InterProcessSemaphoreV2`: what follows is where ZooKeeper's servers are, and for how
 /// many milliseconds its session lasts, 15000 if nothing follows. A name is the whole path of a lock.
 ///

@@ -155,6 +155,16 @@ impl ZookeeperServers {
         self.servers[number].process.kill();
     }
 
+    /// Starts a new process on the same port and files, without waiting until it serves.
+    pub fn revive(&mut self, number: usize) {
+        self.start_again(number);
+    }
+
+    /// Where a server keeps its data.
+    pub fn data(&self, number: usize) -> PathBuf {
+        home(self.folder.path(), number).join("version-2")
+    }
+
     /// Stops a server where it is; connections stay open and nothing is answered.
     pub fn pause(&self, number: usize) {
         self.servers[number].process.pause();

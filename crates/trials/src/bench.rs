@@ -18,7 +18,7 @@ pub(crate) struct Options {
     #[arg(long, default_value = "docs/performance.md")]
     page: PathBuf,
     /// The figures that it is written from.
-    #[arg(long, default_value = "target/performance.json")]
+    #[arg(long, default_value = "docs/figures/performance.json")]
     record: PathBuf,
 }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use clap::Args;
+use textwrap::WordSplitter::NoHyphenation;
 
 use crate::record::{self, Record, root};
 
@@ -246,24 +247,10 @@ pub(crate) fn wrap(text: &str) -> String {
 /// One paragraph, or one item of a list.
 fn wrapped(block: &str) -> String {
     let indent = if block.starts_with("- ") { "  " } else { "" };
-    let (mut lines, mut column) = (String::new(), 0);
-    for word in block.split_whitespace() {
-        let width = word.chars().count();
-        if column > 0 && column + 1 + width > WIDTH {
-            lines.push('\n');
-            lines += indent;
-            column = indent.len();
-        } else if column > 0 {
-            lines.push(' ');
-            column += 1;
-        }
-        lines += word;
-        column += width;
-    }
-    if !lines.is_empty() {
-        lines.push('\n');
-    }
-    lines
+    let words: Vec<_> = block.split_whitespace().collect();
+    let options = textwrap::Options::new(WIDTH).subsequent_indent(indent).word_splitter(NoHyphenation);
+    let lines = textwrap::fill(&words.join(" "), options);
+    if lines.is_empty() { lines } else { lines + "\n" }
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask")]
 enum Trial {
-    /// Strikes those who take locks, their networks and the server at random, and checks what they saw.
+    /// Injects random faults into clients, networks and servers while locks are taken, and checks what all of them saw.
     Torture(torture::Options),
     /// Has many processes want to run a job for each slot, some of which are killed or stopped: one run for each.
     Slots(family::Options),
@@ -47,7 +47,7 @@ enum Trial {
     Guarantees(guarantees::Options),
     /// Explores the models of the protocols, and makes the page of them, docs/models.md.
     Models,
-    /// Gives what reads text whatever leads deeper into it.
+    /// Feeds what reads text with whatever leads deeper into it.
     Fuzz(fuzz::Options),
     /// Compares the public interface with its listing.
     Api(api::Options),

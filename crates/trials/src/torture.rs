@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use conformance_tests::protected::Elsewhere;
 use conformance_tests::torture::{self, Blow, Report, Server, Site, TortureOptions};
 use conformance_tests::uses::Writes;
@@ -27,10 +28,10 @@ const CRASHES: u32 = 60;
 /// What to torture, and how.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The backend on a store made for this: `sqlite`, `postgres`, `postgres-session`, `mysql`, `mysql-session`,
-    /// `redis`, `redis-forgetful` or `memcached`, which keep nothing on disk, or `zookeeper`, `zookeeper-rw`
-    /// (with the setting `curator=read-write`) or `etcd`, three of them, or a quorum of three, `quorum-redis` or `quorum-sqlite`; or the URL of a store, of which only the clients are
-    /// struck.
+    /// The backend on a store made for this: `sqlite`, `postgres`, `postgres-session`, `mysql`, `mysql-session`, `redis`;
+    /// `redis-forgetful` or `memcached`, which keep nothing on disk; `zookeeper`, `zookeeper-rw` (with the setting
+    /// `curator=read-write`) or `etcd`, three servers each; a quorum of three, `quorum-redis` or `quorum-sqlite`; or the
+    /// URL of a store, of which only the clients are struck.
     backend: String,
     /// For how long.
     #[arg(long, default_value_t = 1.0)]
@@ -41,7 +42,7 @@ pub(crate) struct Options {
     /// How many processes at a time.
     #[arg(long, default_value_t = 4)]
     workers: usize,
-    /// Whose locks half of them take, in the stead of ours: of `zookeeper` `kazoo`, `kazoo-rw`, `curator`,
+    /// Other libraries, whose locks half of the workers take instead of ours: of `zookeeper` `kazoo`, `kazoo-rw`, `curator`,
     /// `curator-revoker` and `curator-semaphore`, of `zookeeper-rw` `kazoo-rw` and `curator-rw`, of `etcd` `go`,
     /// `go-election` and `etcdctl`, of `redis` and `redis-forgetful` `redis-py`. Each has locks of its own among ours.
     #[arg(long, value_delimiter = ',')]
@@ -50,8 +51,8 @@ pub(crate) struct Options {
     /// whom lasts for about as long.
     #[arg(long, default_value_t = 1000)]
     lease_ms: u64,
-    /// What is done, such as `stop,kill,cut-answers,kill-server`; all by default.
-    #[arg(long, value_delimiter = ',')]
+    /// What is done, such as `stop,kill,cut-answers,kill-server`; all by default. A store is spared what it cannot suffer.
+    #[arg(long, value_delimiter = ',', value_parser = blow())]
     faults: Vec<Blow>,
     /// Has the locks protect counters in these places, where an application's checks of fencing tokens are: all that
     /// check if none is named. It fails unless each refused a write that came too late.
@@ -62,6 +63,12 @@ pub(crate) struct Options {
     record: bool,
 }
 
+/// Reads the name of a fault, and knows them all for the help.
+fn blow() -> impl TypedValueParser<Value = Blow> {
+    let names = PossibleValuesParser::new(Blow::all().into_iter().map(Blow::name));
+    names.map(|name| name.parse().expect("it is one of them"))
+}
+
 fn hosts(scheme: &str, addresses: &[SocketAddr]) -> String {
     let hosts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
     format!("{scheme}://{}", hosts.join(","))
@@ -70,6 +77,12 @@ fn hosts(scheme: &str, addresses: &[SocketAddr]) -> String {
 /// A single server, with the URL of whoever reaches it there.
 fn one(server: Vec<Box<dyn Server>>, url: fn(SocketAddr) -> String) -> Site {
     Site::of(server, move |addresses| url(addresses[0]))
+}
+
+/// The same, of one that forgets all when it is killed.
+fn by_sessions(server: Vec<Box<dyn Server>>, url: fn(SocketAddr) -> String) -> Site {
+    let killed = server.into_iter().map(|server| Box::new(Killed { server, is_one_of_several: false }) as Box<_>);
+    one(killed.collect(), url)
 }
 
 /// A server of which the store as a whole knows less or more after it was killed than the server says: nothing of what
@@ -119,24 +132,16 @@ pub(crate) fn site(backend: &str, folder: &Path) -> Result<Site, String> {
     let redis =
         |arguments: &[&str]| one(RedisServer::start_with(arguments).apart(), |address| format!("redis://{address}"));
     Ok(match backend {
-        "sqlite" => Site::at(format!("sqlite:{}", folder.join("locks.db").display())),
-        "postgres" => one(PostgresServer::start().apart(), PostgresServer::url_at),
+        "sqlite" => {
+            let file = folder.join("locks.db");
+            Site::at(format!("sqlite:{}", file.display())).on_disk(file)
+        }
+        "postgres" => one(postgres().apart(), PostgresServer::url_at),
         "postgres-session" => {
-            let servers = PostgresServer::start().apart().into_iter();
-            let servers = servers.map(|server| Box::new(Killed { server, is_one_of_several: false }) as Box<_>);
-            let url = |addresses: &[SocketAddr]| format!("{}?mode=session", PostgresServer::url_at(addresses[0]));
-            Site::of(servers.collect(), url)
+            by_sessions(postgres().apart(), |address| format!("{}?mode=session", PostgresServer::url_at(address)))
         }
-        "mysql-session" => {
-            let server = MariaDbServer::start_with(&["--max-connections=1000"]);
-            let servers = server
-                .apart()
-                .into_iter()
-                .map(|server| Box::new(Killed { server, is_one_of_several: false }) as Box<_>);
-            let url = |addresses: &[SocketAddr]| format!("mysql://root@{}/mysql?mode=session", addresses[0]);
-            Site::of(servers.collect(), url)
-        }
-        "mysql" => one(MariaDbServer::start().apart(), |address| format!("mysql://root@{address}/mysql")),
+        "mysql-session" => by_sessions(mysql().apart(), |address| format!("mysql://root@{address}/mysql?mode=session")),
+        "mysql" => one(mysql().apart(), |address| format!("mysql://root@{address}/mysql")),
         "redis" => redis(&["--appendonly", "yes", "--appendfsync", "always"]),
         "redis-forgetful" => redis(&[]),
         "memcached" => one(MemcachedServer::start().apart(), |address| format!("memcached://{address}")),
@@ -149,7 +154,11 @@ pub(crate) fn site(backend: &str, folder: &Path) -> Result<Site, String> {
             format!("{}?curator=read-write", hosts("zookeeper", addresses))
         })
         .balanced(),
-        "etcd" => Site::of(EtcdCluster::start(3).apart(), |addresses| hosts("etcd", addresses)).balanced(),
+        "etcd" => {
+            // Beside the blows, what is older than a second is dropped all the time.
+            let servers = EtcdCluster::start_with(3, &["--auto-compaction-retention", "1s"]);
+            Site::of(servers.apart(), |addresses| hosts("etcd", addresses)).balanced()
+        }
         url if url.contains(':') => Site::at(url),
         other => {
             return Err(format!(
@@ -159,6 +168,16 @@ pub(crate) fn site(backend: &str, folder: &Path) -> Result<Site, String> {
             ));
         }
     })
+}
+
+/// With room for the connections of a thousand clients.
+fn postgres() -> PostgresServer {
+    PostgresServer::start_with(&["max_connections=2500"])
+}
+
+/// As [`postgres`].
+fn mysql() -> MariaDbServer {
+    MariaDbServer::start_with(&["--max-connections=2500"])
 }
 
 /// Does this on a runtime of its own.

@@ -18,7 +18,7 @@ pub(crate) async fn client_wall_moved(ctx: Ctx) {
     let here = ctx.locks(LONG).await;
     let lease = ctx.lease() * 2;
     let worker = async |name: &str, seconds| {
-        let host = Host::new(&folder.path().join(name), &shim).unwrap();
+        let host = Host::new(&folder.path().join(name), &shim, None).unwrap();
         host.set_clock(seconds).unwrap();
         ctx.worker_on_host(lease, &host).await
     };

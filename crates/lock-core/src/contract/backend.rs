@@ -269,6 +269,8 @@ pub struct Capabilities {
     /// How long a request may go without an answer. What takes several times as long and then fails stood in line
     /// meanwhile, so that the store was there.
     pub answers_within: Duration,
+    /// Which setting of this backend can do more, such as `mode=row`: for the error of what it cannot do.
+    pub more_with: Option<&'static str>,
 }
 
 impl Capabilities {
@@ -278,7 +280,7 @@ impl Capabilities {
         let (fair, raises_tokens, numbers_grants, prompt_loss) = (false, false, false, false);
         let (keeps, values, tells_changes) = (false, false, false);
         let (takes_all, limits_rates) = (false, false);
-        let (max_lease, answers_within) = (None, Duration::ZERO);
+        let (max_lease, answers_within, more_with) = (None, Duration::ZERO, None);
         Self {
             backend,
             scope,
@@ -295,12 +297,17 @@ impl Capabilities {
             min_lease,
             max_lease,
             answers_within,
+            more_with,
         }
     }
 
     /// The error of what this store cannot do.
     pub(crate) fn cannot(&self, what: &str) -> Error {
-        Error::new(ErrorKind::Unsupported, format!("{} cannot {what}", self.backend))
+        let message = match self.more_with {
+            None => format!("{} cannot {what}", self.backend),
+            Some(more) => format!("{} by this setting cannot {what}; see what it can with {more}", self.backend),
+        };
+        Error::new(ErrorKind::Unsupported, message)
     }
 }
 
@@ -394,4 +401,17 @@ pub enum Proclaimed {
     Shown,
     /// The lock was not held any more, and nothing was changed.
     NotHeld,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_setting_lacks_names_the_one_that_has_it() {
+        let mut can = Capabilities::new("postgres", Scope::Network);
+        assert_eq!(can.cannot("count").to_string(), "unsupported: postgres cannot count");
+        can.more_with = Some("mode=row");
+        assert!(can.cannot("count").to_string().ends_with("see what it can with mode=row"));
+    }
 }

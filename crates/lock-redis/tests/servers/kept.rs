@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use lock_core::{Claim, DistributedLock, ErrorKind, Kept, LockValue, Renewal, Unlocked};
 use lock_redis::{RedisLock, RedisOptions};
 use redis::Value;
-use test_servers::RedisServer;
+use test_servers::{Proxy, RedisServer};
 
 const REST: Duration = Duration::from_millis(400);
 
@@ -187,4 +187,23 @@ async fn what_is_no_lock_is_not_kept() {
     raw::<i64>(server.address(), &["LPUSH", "oarlock:x", "no lock"]).await;
     lock.keep(&claim("x", "owner"), LONG).await.unwrap_err();
     assert_eq!(try_raw::<String>(server.address(), &["TYPE", "oarlock:x"]).await.unwrap(), "list");
+}
+
+/// 256. A hold is kept for a moment, and the answer is lost: nobody says that the lock was not held until then.
+#[tokio::test]
+async fn a_keeping_whose_answer_is_lost_is_unknown() {
+    let server = RedisServer::start();
+    let proxy = Proxy::new(server.address());
+    let lock = Arc::new(RedisLock::connect(&format!("redis://{}", proxy.address()), "oarlock").await.unwrap());
+    // From then on the server knows the script.
+    let moment = Duration::from_millis(1);
+    assert_eq!(lock.keep(&taken(&lock, "y", "first").await, moment).await.unwrap(), Kept::Kept);
+    let held = taken(&lock, "x", "holder").await;
+    proxy.hold_s2c();
+    let keeping = tokio::spawn(async move { lock.keep(&held, moment).await });
+    until("its end", async || holder(server.address(), "x").await.is_none()).await;
+    proxy.reset();
+    proxy.forward();
+    let error = soon("an answer", keeping).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
 }

@@ -22,6 +22,9 @@ use super::statements::{SETUP, SLEEPS};
 use super::{MySqlLock, hex, script};
 use crate::server::{Again, Read, Said, caught};
 
+/// When so many grants were told, or nothing more is to be told, their rows are deleted together.
+const LEFT: usize = 8;
+
 /// How long after a ring that was not heard, perhaps because nobody slept yet, is rung again at first; then longer.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -34,6 +37,8 @@ pub(super) struct Bell {
     pub(super) session: i64,
     /// It was rung when it slept last.
     was_rung: bool,
+    /// The owners and tokens that it told, whose rows are there yet.
+    told: Vec<(String, i64)>,
 }
 
 /// A lock that was granted, or kept: its owner, token, permits and time.
@@ -66,6 +71,7 @@ impl MySqlLock {
                 client: client.to_string(),
                 session: session.cast_signed(),
                 was_rung: false,
+                told: Vec::new(),
             })
         };
         let hung = timeout(self.server.timeout, caught(hanging)).await;
@@ -104,8 +110,12 @@ impl Bell {
     /// # Errors
     /// The connection is of no use any more.
     pub(super) async fn sleep(mut self, lock: &MySqlLock) -> Result<(Self, Vec<Rung>)> {
-        let (statements, client) = (&lock.statements, self.client.clone());
-        let slept = self.ask(lock, script(&statements.sleep, [("{client}", &client)])).await?;
+        if self.told.len() >= LEFT {
+            self.forget_told(lock).await;
+        }
+        let told = self.told.iter().map(|told| format!(" AND NOT ({})", row(told))).collect::<String>();
+        let (statements, values) = (&lock.statements, [("{client}", &self.client.clone()), ("{told}", &told)]);
+        let slept = self.ask(lock, script(&statements.sleep, values)).await?;
         let slept =
             slept.map_or(Ok(None), |rows| rows.first().map_or(Ok(None), |row| row.read::<Option<i64>, _>(0)))?;
         self.was_rung = slept.is_none();
@@ -113,24 +123,38 @@ impl Bell {
             // The other session has ended.
             return Err(lock.unheard(sqlx::Error::WorkerCrashed));
         }
-        let granted = self.ask(lock, script(&statements.granted, [("{client}", &client)])).await?;
-        let mut rung = Vec::new();
+        let granted = self.ask(lock, script(&statements.granted, values)).await?;
+        let is_quiet = !self.was_rung && granted.as_ref().is_some_and(Vec::is_empty);
+        let (mut rung, mut is_safe) = (Vec::new(), true);
         for row in granted.unwrap_or_default() {
             let owner = String::from_utf8(row.read("owner")?)
                 .map_err(|_| Error::new(ErrorKind::Refused, "a row has an owner that is none of ours"))?;
             let slots: Option<Vec<u8>> = row.read("slots")?;
             let slots = slots.map(|slots| Slots::from_store(&String::from_utf8_lossy(&slots))).unwrap_or_default();
+            is_safe &= row.read::<i64, _>("safe")? > 0;
             rung.push(Rung { owner, token: row.read("token")?, slots, at_us: row.read("at_us")? });
         }
-        if !rung.is_empty() {
-            let owners: Vec<_> = rung.iter().map(|rung| hex(&rung.owner)).collect();
-            let values = [("{owners}", &owners.join(", "))];
-            // What is committed can be read before it is on the disk. When this is there, it is, too.
-            if lock.run(&statements.heard, values, 1, Again::Yes).await.is_err() {
-                rung.clear();
-            }
+        let before = self.told.len();
+        self.told.extend(rung.iter().map(|rung| (rung.owner.clone(), rung.token)));
+        if is_quiet {
+            self.forget_told(lock).await;
+        } else if !is_safe && !self.forget_told(lock).await {
+            // When that is on the disk, all is that was committed before it; and it may not be.
+            self.told.truncate(before);
+            rung.clear();
         }
         Ok((self, rung))
+    }
+
+    /// Deletes the rows of what was told. Answers whether they are gone.
+    async fn forget_told(&mut self, lock: &MySqlLock) -> bool {
+        let rows: Vec<_> = self.told.iter().map(row).collect();
+        let is_done = rows.is_empty()
+            || lock.run(&lock.statements.heard, [("{rows}", &rows.join(" OR "))], 1, Again::Yes).await.is_ok();
+        if is_done {
+            self.told.clear();
+        }
+        is_done
     }
 
     /// What a statement answers; nothing if it was killed.
@@ -144,6 +168,11 @@ impl Bell {
             Err(error) => Err(lock.unheard(error)),
         }
     }
+}
+
+/// The row of a grant that was told.
+fn row((owner, token): &(String, i64)) -> String {
+    format!("owner = {} AND token = {token}", hex(owner))
 }
 
 fn number(error: &sqlx::Error) -> Option<u16> {

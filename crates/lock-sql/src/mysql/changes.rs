@@ -75,7 +75,16 @@ impl MySqlLock {
             then(super::script(statement, values));
         }
         then("; COMMIT".to_owned());
-        for (client, bell) in bells(change) {
+        let bells = bells(change);
+        if !bells.is_empty() {
+            then("; DO RELEASE_ALL_LOCKS()".to_owned());
+            for (waits, token) in &change.granted {
+                let values =
+                    [("{client}", &waits.client), ("{token}", &number(*token)), ("{owner}", &hex(&waits.owner))];
+                then(super::script(&template.show_safe, values));
+            }
+        }
+        for (client, bell) in bells {
             let values = [("{client}", &client.to_string()), ("{bell}", &bell.to_string())];
             then(super::script(&template.ring_if_done, values));
         }
@@ -88,8 +97,9 @@ impl MySqlLock {
         if changed(answer, 1) == 0 {
             return false;
         }
-        // A bell that is none any more ends the script, and those behind it were not rung.
-        let rung = answer.results.len() - statements(change);
+        // A bell that is none any more ends the script, and those behind it were not rung. Before them stands what shows that
+        // the grants are safe.
+        let rung = answer.results.len().saturating_sub(statements(change) + 1);
         for (client, bell) in bells(change).into_iter().skip(rung + 1) {
             let _ = self.ring(client, bell).await;
         }

@@ -19,7 +19,7 @@ impl MySqlLock {
         // If not now, perhaps an earlier try did it.
         let kept = changed(&answer, KEPT.1) > 0 || self.is_kept(claim).await?;
         self.forget(&claim.owner);
-        Ok(if kept { Kept::Kept } else { Kept::NotHeld })
+        if kept { Ok(Kept::Kept) } else { answer.not_kept() }
     }
 
     async fn is_kept(&self, claim: &Claim) -> Result<bool> {

@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS {t}_holder (
     lease_us BIGINT NOT NULL, since_us BIGINT NOT NULL, expires_us BIGINT NOT NULL, KEY (name)
 ) ENGINE=InnoDB;
 
--- Those who wait, in the order of their tickets, the times at which they came, each for a client. Who was granted the lock has its token, and is in line no more: the row goes when that is known.
+-- Those who wait, in the order of their tickets, the times at which they came, each for a client. Who was granted the lock has its token, and is in line no more: the row goes some time after that was told.
 -- The mode is '' of who wants the lock alone, 's' beside others, 'p2/5' with two of five permits.
 -- A row whose owner begins with `kept#` tells its client, in the same way, that a hold may end earlier than was known.
 CREATE TABLE IF NOT EXISTS {t}_waiter (

@@ -19,8 +19,10 @@
 //! **Nobody is given a lock after giving up.** A grant locks the gap in `gone` in which its owner's mark would be, until it
 //! commits: so who gives up has to wait for it, and then finds what it was given. Marks are spread over many gaps, with
 //! rows between them that stay: or the grants of all others would keep who gives up waiting.
+//!
+//! **Nobody is told of a grant that a crash of the server would undo.** See [`HAND_OVER`].
 
-use super::hand_over::{HAND_OVER, KEEP, READ};
+use super::hand_over::{HAND_OVER, KEEP, READ, safe};
 use crate::server::{Statement, Table};
 
 /// What makes the tables.
@@ -151,11 +153,11 @@ pub(super) struct Statements {
     pub(super) watched: Statement,
     /// A script: which of `{owners}` are in line.
     pub(super) in_line: Statement,
-    /// A script: sleeps until the bell is rung, unless there are grants for this client already.
+    /// A script: sleeps until the bell is rung, unless there are grants for this client already, but for those it was told.
     pub(super) sleep: Statement,
-    /// A script: answers them.
+    /// A script: answers them, and whether they are known to be on the disk.
     pub(super) granted: Statement,
-    /// A script: they were seen.
+    /// A script: these `{rows}` were told.
     pub(super) heard: Statement,
     /// A script: rings a bell.
     pub(super) ring: Statement,
@@ -189,6 +191,8 @@ pub(super) struct Statements {
     pub(super) out_of_line: Statement,
     /// What ends it, and rings a bell.
     pub(super) ring_if_done: Statement,
+    /// What shows, before that, that the grant of one in line is on the disk: see [`safe`].
+    pub(super) show_safe: Statement,
     /// A script: takes the lock to read, if nobody may be in line.
     pub(super) share: Statement,
     /// A script: ends one of several holds, if nobody may be in line.
@@ -251,6 +255,8 @@ impl Statements {
                             .replace("{row_first}", ROW_FIRST)
                             .replace("{until}", UNTIL)
                             .replace("{waits}", WAITS)
+                            .replace("{safe}", &safe("w.client", "w.token", "w.owner"))
+                            .replace("{given}", &safe("w.client", "l.token", "w.owner"))
                             .replace("{holder}", HOLDER)
                             .replace("{before}", BEFORE),
                     )
@@ -331,7 +337,8 @@ impl Statements {
                     WHERE m.name = 'version' AND NOT EXISTS (SELECT 1 FROM {{t}}_gone AS g WHERE g.mark = {{mark}})
                     AND NOT EXISTS (SELECT 1 FROM {{t}}_lock AS l WHERE l.name = {{key}} AND l.expires_us > {{now}}
                         AND (l.owner = {{owner}} OR LEFT(l.owner, 8) = 'permits#'))
-                ON DUPLICATE KEY UPDATE client = '{{client}}', lease_us = {{lease}}, token = 0, at_us = 0;
+                ON DUPLICATE KEY UPDATE ticket = IF(token = 0, ticket, VALUES(ticket)),
+                    client = '{{client}}', lease_us = {{lease}}, token = 0, at_us = 0;
                 UPDATE {{t}}_lock SET line_us = {ALWAYS} WHERE name = {{key}} AND line_us < {ALWAYS};
                 {}",
                 look("{owner}", "{mark}", "{key}")
@@ -346,7 +353,8 @@ impl Statements {
                 INSERT INTO {{t}}_waiter (name, owner, ticket, lease_us, client, mode)
                     SELECT {{key}}, {{owner}}, {{now}}, {{lease}}, '{{client}}', {{mode}} FROM {{t}}_meta AS m
                     WHERE m.name = 'version' AND @oarlock = 1
-                    ON DUPLICATE KEY UPDATE client = '{{client}}', lease_us = {{lease}}, token = 0, at_us = 0;
+                    ON DUPLICATE KEY UPDATE ticket = IF(token = 0, ticket, VALUES(ticket)),
+                    client = '{{client}}', lease_us = {{lease}}, token = 0, at_us = 0;
                 COMMIT;
                 {}",
                 state("{mark}", "{key}")
@@ -388,14 +396,14 @@ impl Statements {
             ),
             in_line: fill("SELECT w.owner FROM {t}_waiter AS w WHERE w.owner IN ({owners}) AND w.token = 0"),
             sleep: fill(&format!(
-                "SELECT IF(EXISTS (SELECT 1 FROM {{t}}_waiter AS w WHERE w.client = '{{client}}' AND w.token > 0), 0,
+                "SELECT IF(EXISTS (SELECT 1 FROM {{t}}_waiter AS w WHERE w.client = '{{client}}' AND w.token > 0{{told}}), 0,
                     GET_LOCK('oarlock_{{client}}', {SLEEPS}))"
             )),
             granted: fill(
-                "SELECT w.owner, w.token, w.at_us, (SELECT h.slots FROM {t}_holder AS h WHERE h.owner = w.owner AND h.token = w.token) AS slots
-                FROM {t}_waiter AS w WHERE w.client = '{client}' AND w.token > 0 LOCK IN SHARE MODE",
+                "SELECT w.owner, w.token, w.at_us, IS_USED_LOCK({safe}) IS NOT NULL AS safe, (SELECT h.slots FROM {t}_holder AS h WHERE h.owner = w.owner AND h.token = w.token) AS slots
+                FROM {t}_waiter AS w WHERE w.client = '{client}' AND w.token > 0{told} LOCK IN SHARE MODE",
             ),
-            heard: fill("DELETE FROM {t}_waiter WHERE owner IN ({owners}) AND token > 0"),
+            heard: fill("DELETE FROM {t}_waiter WHERE {rows}"),
             ring: fill("KILL QUERY IF(IS_USED_LOCK('oarlock_{client}') IS NULL, 0, {bell})"),
             renew: renew(&many),
             renew_one: renew("?"),
@@ -439,6 +447,7 @@ impl Statements {
             ),
             granted_in_line: fill("; UPDATE {t}_waiter SET token = {token}, at_us = {at} WHERE owner = {owner} AND @oarlock = 1"),
             out_of_line: fill("; DELETE FROM {t}_waiter WHERE owner = {owner} AND @oarlock = 1"),
+            show_safe: fill(&format!(", IF(@oarlock = 1, GET_LOCK({}, 0), 0)", safe("'{client}'", "{token}", "{owner}"))),
             ring_if_done: fill("; KILL QUERY IF(@oarlock = 1 AND IS_USED_LOCK('oarlock_{client}') IS NOT NULL, {bell}, 0)"),
             share: fill(
                 "START TRANSACTION;{row_first}

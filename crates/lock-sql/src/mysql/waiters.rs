@@ -1,7 +1,8 @@
 //! The task of a client with waiters: it hears of grants by the client's bell, shows the database that the client lives,
 //! and now and then looks for what the bell did not tell.
 //!
-//! Whatever goes wrong, the bell is made anew, with a new id, and all waiters enter anew, in their old places.
+//! Whatever goes wrong, the bell is made anew, with a new id, and all waiters enter anew, in their old places, but for
+//! those who were granted their locks meanwhile and did not hear of it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;

@@ -17,7 +17,7 @@ impl PostgresLock {
         let arguments = arguments!(key, owner, micros(rest), gives_up, alone);
         let answer = self.server.run(&self.statements.keep, arguments, Again::Yes).await?;
         if !the_row(&answer)?.read::<bool, _>(0)? {
-            return Ok(Kept::NotHeld);
+            return answer.not_kept();
         }
         self.unsettled.forget(&claim.owner);
         Ok(Kept::Kept)

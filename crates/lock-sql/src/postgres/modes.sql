@@ -123,6 +123,10 @@ BEGIN
     IF EXISTS (SELECT FROM {t}_gone WHERE owner = who) THEN
         RETURN ARRAY[NULL, NULL, now_us, NULL];
     END IF;
+    -- Before the line is served: the client may be dead by which the owner entered it.
+    IF whose IS NOT NULL THEN
+        UPDATE {t}_waiter SET client = whose, place = at_place, lease_us = lease WHERE owner = who AND name = key;
+    END IF;
     IF EXISTS (SELECT FROM {t}_waiter WHERE name = key) AND (mark IS NULL OR {t}_is_mark(mark)) THEN
         told := {t}_hand_over(key, now_us, mark);
         PERFORM {t}_tell(told);
@@ -150,9 +154,7 @@ BEGIN
         END IF;
     END IF;
     IF whose IS NOT NULL THEN
-        IF in_line THEN
-            UPDATE {t}_waiter SET client = whose, place = at_place, lease_us = lease WHERE owner = who AND name = key;
-        ELSE
+        IF in_line IS NOT TRUE THEN
             INSERT INTO {t}_waiter (name, owner, lease_us, client, place, mode) VALUES (key, who, lease, whose, at_place, how);
         END IF;
         IF NOT l.waited_for THEN

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::{Stream, TryStreamExt};
-use lock_core::{Clock, Error, ErrorKind, Instant, Result};
+use lock_core::{Clock, Error, ErrorKind, Instant, Kept, Result};
 use sqlx::{AssertSqlSafe, Connection, Database, Either, Executor, IntoArguments};
 
 pub(crate) use error::{Answering, Dialect, Next, SHAPE, Said, fit, fit_mode, given_up};
@@ -64,6 +64,20 @@ pub(crate) struct Answer<DB: Database> {
     pub(crate) results: Vec<DB::QueryResult>,
     /// It was sent twice, and what became of the first is not known.
     pub(crate) twice: bool,
+}
+
+impl<DB: Database> Answer<DB> {
+    /// What is said of a hold that was to be kept, and is not there.
+    ///
+    /// # Errors
+    /// A first request for that may have been done, and what it kept be over.
+    pub(crate) fn not_kept(&self) -> Result<Kept> {
+        if !self.twice {
+            return Ok(Kept::NotHeld);
+        }
+        let message = "the first request was not answered: the hold was kept by it until now, or was over before";
+        Err(Error::new(ErrorKind::Unknown, message))
+    }
 }
 
 /// May a request be sent again if the connection it went over turns out to be broken?

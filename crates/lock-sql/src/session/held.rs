@@ -3,37 +3,62 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lock_core::{Claim, Error, Holder, LockName, Renewal, Result, Unlocked};
+use lock_core::{Claim, Error, Holder, Kept, LockName, Renewal, Result, Unlocked};
 
 use super::{BySessions, Failed, Place};
 use crate::keys::in_the_store;
 use crate::server::{Again, Statement};
 
 /// What a session was answered that had a lock until then.
-pub(crate) enum Parted {
+enum Parted {
     Answered(bool),
     /// Nothing that was heard, and why; none: it was not asked. The session is of no use any more.
     Silent(Option<Error>),
 }
 
 pub(crate) async fn give_back<L: BySessions>(lock: &L, claim: &Claim) -> Result<Unlocked> {
-    let Some(place) = lock.claims().get(&claim.owner) else { return lock.undo(claim, None, Again::No).await };
+    let undo = async |session| lock.undo(claim, session, Again::No).await;
+    end(lock, claim, |key| lock.release(claim, key), undo, (Unlocked::Released, Unlocked::NotHeld)).await
+}
+
+/// Lets the hold go on by itself.
+pub(crate) async fn keep<'s, L: BySessions>(
+    lock: &L,
+    claim: &Claim,
+    request: impl FnOnce(L::Key) -> (&'s Statement, String),
+    without: impl AsyncFnOnce(Option<L::Identity>) -> Result<Kept>,
+) -> Result<Kept> {
+    end(lock, claim, request, without, (Kept::Kept, Kept::NotHeld)).await
+}
+
+/// Ends the owner's part in its lock: by a request over its session, or else `without` it, over another connection, which is
+/// told which session that was. Either answers the first of two if it was held, and the second if not.
+async fn end<'s, L: BySessions, T: PartialEq>(
+    lock: &L,
+    claim: &Claim,
+    request: impl FnOnce(L::Key) -> (&'s Statement, String),
+    without: impl AsyncFnOnce(Option<L::Identity>) -> Result<T>,
+    (done, not_held): (T, T),
+) -> Result<T> {
+    let Some(place) = lock.claims().get(&claim.owner) else { return without(None).await };
     let was_over = place.is_over(lock.server().clock.now());
-    let unheard = match part(lock, claim, &place, |key| lock.release(claim, key)).await? {
-        Parted::Answered(true) => return Ok(Unlocked::Released),
-        Parted::Answered(false) => return Ok(Unlocked::NotHeld),
+    let unheard = match part(lock, claim, &place, request).await? {
+        Parted::Answered(had_it) => return Ok(if had_it { done } else { not_held }),
         Parted::Silent(unheard) => unheard,
     };
-    match (lock.undo(claim, Some(place.identity), Again::No).await, unheard) {
+    match (without(Some(place.identity)).await, unheard) {
         (Err(error), Some(_)) => Err(error.after_something_was_done()),
-        // By the request that was not answered, or before? Nobody can tell.
-        (Ok(Unlocked::NotHeld), Some(error)) if !was_over => Err(error.after_something_was_done()),
-        (undone, _) => undone,
+        // By the request that was not answered, or before? Nobody can tell, unless whoever ended it said so.
+        (Ok(ended), Some(error)) if ended == not_held && !was_over => match lock.was_evicted(claim).await {
+            Ok(true) => Ok(ended),
+            _ => Err(error.after_something_was_done()),
+        },
+        (done, _) => done,
     }
 }
 
 /// Asks what ends this session's part in its lock.
-pub(crate) async fn part<'s, L: BySessions>(
+async fn part<'s, L: BySessions>(
     lock: &L,
     claim: &Claim,
     place: &Place<L::Dialect, L::Identity, L::Key>,
@@ -99,6 +124,11 @@ pub(crate) async fn end_hold<L: BySessions>(lock: &L, name: &LockName) -> Result
     while let Some(holder) = lock.holder_of(name).await? {
         let claim = Claim::new(name.clone(), in_the_store(&holder), Duration::ZERO);
         if lock.undo(&claim, None, Again::No).await? == Unlocked::Released {
+            // Without it, the owner learns the same at its next renewal, but not from a release that comes before. Nobody
+            // gives back a hold that was kept.
+            if !holder.kept {
+                let _ = lock.mark_evicted(&claim).await;
+            }
             return Ok(Some(holder));
         }
     }

@@ -17,7 +17,7 @@ use lock_core::{Claim, Error, ErrorKind, Grant, Holder, Instant, LockName, Renew
 
 pub(crate) use acquire::{DRIFT, LOOK, take, wait};
 pub(crate) use connection::{Failed, Session};
-pub(crate) use held::{Parted, end_hold, give_back, part, renew_all};
+pub(crate) use held::{end_hold, give_back, keep, renew_all};
 pub(crate) use sessions::{Claims, Place, Sessions};
 
 use crate::server::{Again, Answered, Dialect, Server, Statement};
@@ -89,6 +89,12 @@ pub(crate) trait BySessions: Sized {
     /// Ends the session that asked for this claim, or the one that the database knows of, and waits until it has ended.
     /// So nothing of it is held, and nothing that is on its way to it is done later. Then the lock is freed.
     async fn undo(&self, claim: &Claim, session: Option<Self::Identity>, again: Again) -> Result<Unlocked>;
+
+    /// Says, for a minute at least, that somebody else than its owner ended this hold.
+    async fn mark_evicted(&self, claim: &Claim) -> Result<()>;
+
+    /// Was that said of this hold?
+    async fn was_evicted(&self, claim: &Claim) -> Result<bool>;
 
     /// Prolongs the hold of this session. None: it has ended.
     async fn renew_in(

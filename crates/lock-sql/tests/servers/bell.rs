@@ -40,6 +40,9 @@ async fn awaited(
     (held, waiting)
 }
 
+/// How many are in line, or were granted the lock there.
+const ROWS: &str = "SELECT CAST(COUNT(*) AS BINARY) FROM oarlock_waiter";
+
 /// This of a session that is a bell.
 fn of_bell(column: &str) -> String {
     format!(
@@ -59,13 +62,32 @@ async fn whoever_releases_rings() {
     let before = text(&mut raw, kills).await;
     assert_eq!(one.unlock(&held).await.unwrap(), Unlocked::Released);
     assert_ne!(text(&mut raw, kills).await, before);
+    // The grant is on the disk, and the waiter need not write anything to know that.
+    let safe = "SELECT CAST(COUNT(IS_USED_LOCK(CONCAT('oarlock_', c.id, '_', l.token, '_', CRC32(l.owner)))) AS BINARY)
+            FROM oarlock_lock AS l, oarlock_client AS c";
+    assert_eq!(text(&mut raw, safe).await.as_deref(), Some("1"));
     granted(waiting).await;
-    let rows = "SELECT CAST(COUNT(*) AS BINARY) FROM oarlock_waiter";
-    until("no row is left", async || text(&mut raw, rows).await.as_deref() == Some("0")).await;
+    until("no row is left", async || text(&mut raw, ROWS).await.as_deref() == Some("0")).await;
     assert_eq!(other.unlock(&claim("x", "waiter")).await.unwrap(), Unlocked::Released);
     // With nobody in line, one statement takes it again.
     let line = "SELECT CAST(line_us AS BINARY) FROM oarlock_lock";
     assert_eq!(text(&mut raw, line).await.as_deref(), Some("0"));
+}
+
+/// Nobody shows that a grant is on the disk: before the waiter hears of it, its client has written something behind it.
+#[tokio::test]
+async fn a_grant_that_may_not_be_on_the_disk_is_made_sure_of() {
+    let server = MariaDbServer::start();
+    let (one, other, mut raw) = (client(&server.url()).await, client(&server.url()).await, raw(&server).await);
+    let (_, waiting) = awaited(&server, &one, &other).await;
+    let id = text(&mut raw, &of_bell("ID")).await.expect("it sleeps again and again");
+    let grant = "UPDATE oarlock_lock SET owner = 'waiter', token = token + 1;
+        UPDATE oarlock_waiter SET token = (SELECT token FROM oarlock_lock), at_us = (SELECT since_us FROM oarlock_lock)";
+    raw.execute(sqlx::raw_sql(AssertSqlSafe(format!("START TRANSACTION; {grant}; COMMIT; KILL QUERY {id}"))))
+        .await
+        .unwrap();
+    granted(waiting).await;
+    assert_eq!(text(&mut raw, ROWS).await.as_deref(), Some("0"));
 }
 
 /// The bell's connection dies, and nobody tells its client, as where a NAT forgot it: releases pass it over, until it has

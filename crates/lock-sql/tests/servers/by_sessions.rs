@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_core::{DistributedLock, ErrorKind, Locks, OnceRun, Renewal, Unlocked};
+use lock_core::{Claim, DistributedLock, ErrorKind, Kept, Locks, OnceRun, Renewal, Result, Unlocked};
 use test_servers::{Proxy, ServerClock};
 
 use crate::common::{BOUND, LONG, claim, granted, in_background, lasting, renewed, soon, until};
@@ -36,27 +36,62 @@ pub(crate) async fn outlives_its_session<L: DistributedLock + 'static>(
     assert!(granted(waiting).await.token > first.token);
 }
 
-/// A release is done, and its answer is lost: nobody says that the lock was not held until then.
-pub(crate) async fn released_unheard<L: DistributedLock + 'static>(
+/// A release is done, or a hold is kept for a moment, and the answer is lost: nobody says that the lock was not held until
+/// then.
+pub(crate) async fn ended_unheard<L: DistributedLock + 'static>(
     lock: Arc<L>,
     proxy: &Proxy,
-    is_released: impl AsyncFn() -> bool,
+    direct: &impl DistributedLock,
 ) {
-    let held = claim("x", "holder");
-    lock.try_lock(&held).await.unwrap().unwrap();
-    proxy.hold_s2c();
-    let releasing = tokio::spawn({
-        let (lock, held) = (Arc::clone(&lock), held.clone());
-        async move { lock.unlock(&held).await }
-    });
-    until("the release", is_released).await;
-    proxy.reset();
-    proxy.forward();
-    let error = soon("the release is over", releasing).await.unwrap().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
-    // Other connections of the client were cut, too, and each may be found so by a call.
-    until("a release that is answered", async || matches!(lock.unlock(&held).await, Ok(Unlocked::NotHeld))).await;
-    lock.try_lock(&claim("x", "next")).await.unwrap().expect("it is free");
+    let is_over = async || direct.inspect(&claim("x", "any").name).await.unwrap().holder().is_none();
+    for is_kept in [false, true] {
+        // From then on the statements are prepared.
+        let first = claim("x", &format!("first, kept: {is_kept}"));
+        lock.try_lock(&first).await.unwrap().unwrap();
+        end(&*lock, &first, is_kept).await.unwrap();
+        until("its end", &is_over).await;
+        let held = claim("x", &format!("holder, kept: {is_kept}"));
+        lock.try_lock(&held).await.unwrap().unwrap();
+        proxy.hold_s2c();
+        let ending = tokio::spawn({
+            let (lock, held) = (Arc::clone(&lock), held.clone());
+            async move { end(&*lock, &held, is_kept).await }
+        });
+        until("its end", &is_over).await;
+        proxy.reset();
+        proxy.forward();
+        let error = soon("an answer", ending).await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        // Other connections of the client were cut, too, and each may be found so by a call.
+        until("a release that is answered", async || matches!(lock.unlock(&held).await, Ok(Unlocked::NotHeld))).await;
+        let next = claim("x", &format!("next, kept: {is_kept}"));
+        lock.try_lock(&next).await.unwrap().expect("it is free");
+        assert_eq!(lock.unlock(&next).await.unwrap(), Unlocked::Released);
+    }
+}
+
+/// A hold is ended by somebody else, and its owner gives it back, or lets it go on, before it could hear of that: it is told
+/// that it did not hold the lock, also when its session is gone and another has the lock.
+pub(crate) async fn evicted_before_its_release(one: &dyn DistributedLock, other: &dyn DistributedLock) {
+    for is_kept in [false, true] {
+        let held = claim("x", &format!("evicted, kept: {is_kept}"));
+        let first = one.try_lock(&held).await.unwrap().unwrap();
+        assert!(other.evict(&held.name).await.unwrap().is_some());
+        let next = claim("x", &format!("next, kept: {is_kept}"));
+        assert!(other.try_lock(&next).await.unwrap().expect("it is free").token > first.token);
+        match is_kept {
+            true => assert_eq!(one.keep(&held, Duration::from_secs(1)).await.unwrap(), Kept::NotHeld),
+            false => assert_eq!(one.unlock(&held).await.unwrap(), Unlocked::NotHeld),
+        }
+        assert_eq!(other.unlock(&next).await.unwrap(), Unlocked::Released);
+    }
+}
+
+async fn end<L: DistributedLock>(lock: &L, held: &Claim, is_kept: bool) -> Result<()> {
+    match is_kept {
+        true => lock.keep(held, Duration::from_millis(1)).await.map(drop),
+        false => lock.unlock(held).await.map(drop),
+    }
 }
 
 /// A client falls silent: the server ends its session when its lease is over, and who waits has the lock then, not

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::by_sessions;
 use crate::common::{BOUND, LONG, claim, granted, in_background, in_line, lasting, renewed, showing, soon, until};
 use lock_core::{DistributedLock, ErrorKind, Kept, LockName, LockValue, Proclaimed, Renewal, Unlocked};
 use lock_sql::{MySqlLock, ServerOptions};
@@ -234,4 +235,13 @@ async fn a_kept_hold_survives_a_crash_of_the_server() {
     until("it runs", async || lock.holder(&held.name).await.is_ok()).await;
     granted(in_background(&lock, &claim("x", "next"))).await;
     assert!(began.elapsed() + Duration::from_millis(500) >= rest, "granted after {:?}", began.elapsed());
+}
+
+/// 256. A release is done, or a hold is kept, and the answer is lost: nobody says that the lock was not held until then.
+#[tokio::test]
+async fn an_end_whose_answer_is_lost_is_unknown() {
+    let server = MariaDbServer::start();
+    let proxy = Proxy::new(server.address());
+    let lock = client(&format!("mysql://root@{}/mysql", proxy.address())).await;
+    by_sessions::ended_unheard(lock, &proxy, &*client(&server.url()).await).await;
 }

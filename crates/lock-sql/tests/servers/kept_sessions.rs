@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::by_hand::{run, session_client as client, text};
 use crate::common::{LONG, claim, granted, in_background, in_line, renewed, showing, until};
-use lock_core::{DistributedLock, Kept, LockValue, Proclaimed, Renewal, Unlocked};
+use lock_core::{DistributedLock, ErrorKind, Kept, LockValue, Proclaimed, Renewal, Unlocked};
 use lock_sql::{PostgresSessionLock, ServerOptions};
 use test_servers::{PostgresServer, Proxy};
 
@@ -97,6 +97,10 @@ async fn a_hold_is_kept_without_its_session() {
         assert_eq!(two.try_lock(&claim("x", "early")).await.unwrap(), None);
         let holder = two.evict(&held.name).await.unwrap().unwrap();
         assert!(holder.kept && holder.token == first.token && holder.owner == held.owner, "{how}");
+        if how == "elsewhere" {
+            // Its session is gone with the answer: had it kept the hold itself, which then was evicted?
+            assert_eq!(one.keep(&held, HOUR).await.unwrap_err().kind(), ErrorKind::Unknown);
+        }
         assert_eq!(one.keep(&held, HOUR).await.unwrap(), Kept::NotHeld);
         assert_eq!(one.unlock(&held).await.unwrap(), Unlocked::NotHeld);
     }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::by_hand::{client, number, run};
 use crate::common::{LET_COMMIT, claim, granted, hangs, have_commits_hang, in_background, in_line, until};
-use lock_core::{DistributedLock, Unlocked};
+use lock_core::{DistributedLock, Mode, Unlocked};
 use lock_sql::{PostgresLock, ServerOptions};
 use sqlx::{Connection, Executor, PgConnection};
 use test_servers::PostgresServer;
@@ -57,4 +58,27 @@ async fn a_releaser_that_dies_before_it_notifies_costs_a_look() {
     assert!(sqlx::query_scalar::<_, bool>(handed_over).fetch_one(&mut raw).await.unwrap());
     assert!(granted(waiting).await.token > first.token);
     assert_eq!(lock.unlock(&held).await.unwrap(), Unlocked::NotHeld);
+}
+
+/// Others read the lock, one who waits to write is behind a reader whose client is gone, and that one comes back with
+/// another client: it reads at once.
+#[tokio::test]
+async fn who_comes_back_to_the_head_is_served() {
+    let server = PostgresServer::start();
+    let (one, other) = (client(&server).await, client(&server).await);
+    for owner in ["first", "second"] {
+        let mut reads = claim("x", owner);
+        reads.mode = Mode::Shared;
+        one.try_lock(&reads).await.unwrap().unwrap();
+    }
+    let writing = in_background(&other, &claim("x", "writer"));
+    until("the writer is in line", async || in_line(&*one, "x").await == 1).await;
+    let before =
+        "INSERT INTO oarlock_waiter (name, owner, lease_us, client, place, mode, ticket) OVERRIDING SYSTEM VALUE
+        SELECT name, 'reader', 1000000, 1, 1, 's', ticket - 1 FROM oarlock_waiter";
+    run(&server, before).await;
+    let granted = "SELECT (oarlock_acquire_beside(name, 'reader', 1000000, client, 9, 's'))[1] FROM oarlock_waiter
+        WHERE owner = 'writer'";
+    assert!(number(&server, granted).await > 1);
+    writing.abort();
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::by_hand::{number, run, session_client as client};
 use crate::by_sessions;
 use crate::common::{LONG, claim, granted, in_background, in_line, lasting, renewed, soon, until};
-use lock_core::{Config, DistributedLock, ErrorKind, LockName, Registry, Renewal, StoreToken};
+use lock_core::{Config, DistributedLock, ErrorKind, LockName, Registry, Renewal, StoreToken, Unlocked};
 use lock_sql::{PostgresFactory, PostgresLock, PostgresSessionLock, ServerOptions};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -41,14 +41,33 @@ async fn a_hold_outlives_its_session() {
     }
 }
 
-/// 256. A release is done, and its answer is lost: nobody says that the lock was not held until then.
+/// 256. A release is done, or a hold is kept, and the answer is lost: nobody says that the lock was not held until then.
 #[tokio::test]
-async fn a_release_whose_answer_is_lost_is_unknown() {
+async fn an_end_whose_answer_is_lost_is_unknown() {
     let server = PostgresServer::start();
     let proxy = Proxy::new(server.address());
     let lock = PostgresSessionLock::connect(&PostgresServer::url_at(proxy.address()), "oarlock").await.unwrap();
-    let is_released = async || number(&server, "SELECT count(*) FROM oarlock_hold WHERE owner IS NOT NULL").await == 0;
-    by_sessions::released_unheard(Arc::new(lock), &proxy, is_released).await;
+    by_sessions::ended_unheard(Arc::new(lock), &proxy, &*client(&server).await).await;
+}
+
+/// 267. A hold is evicted, and its owner gives it back before it could hear of that: it is told.
+#[tokio::test]
+async fn who_was_evicted_is_told_at_its_release() {
+    let server = PostgresServer::start();
+    by_sessions::evicted_before_its_release(&*client(&server).await, &*client(&server).await).await;
+}
+
+/// 270. A claim is undone because its session broke, and made anew in another session; then the request that undoes it
+/// lands once more. What is held by then goes on, and so it does with a request that has it kept.
+#[tokio::test]
+async fn what_undoes_another_session_lands_late() {
+    let server = PostgresServer::start();
+    let (lock, held) = (client(&server).await, claim("x", "holder"));
+    lock.try_lock(&held).await.unwrap().unwrap();
+    // There is no process 1 of the server's, as of one that has ended.
+    run(&server, "SELECT oarlock_undo('oarlock/x', 'holder', 1, 1)").await;
+    run(&server, "SELECT oarlock_keep_alone('oarlock/x', 'holder', 60000000, 1, 1)").await;
+    assert_eq!(lock.unlock(&held).await.unwrap(), Unlocked::Released);
 }
 
 /// 176. A client falls silent: the server ends its session when its lease is over, and who waits has the lock then, not

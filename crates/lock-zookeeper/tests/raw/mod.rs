@@ -11,9 +11,14 @@ pub(crate) const PERSISTENT: CreateOptions<'static> = CreateMode::Persistent.wit
 /// Past the proxies, by a session that knows nothing of locks.
 pub(crate) async fn raw(servers: &ZookeeperServers) -> Client {
     let hosts: Vec<_> = servers.addresses().iter().map(ToString::to_string).collect();
+    raw_at(&hosts.join(",")).await
+}
+
+/// The same, at these of them.
+pub(crate) async fn raw_at(hosts: &str) -> Client {
     // Longer than servers take to start again.
     let session = Duration::from_secs(100);
-    Client::connector().with_session_timeout(session).connect(&hosts.join(",")).await.unwrap()
+    Client::connector().with_session_timeout(session).connect(hosts).await.unwrap()
 }
 
 /// Does another session than the node's own watch it? (A holder watches its own.)

@@ -97,6 +97,12 @@ for line in sys.stdin:
         answer.unwrap().expect("libcurator-recipes-java and python3-kazoo are installed")
     }
 
+    /// Waits until it has the lock that it asked for.
+    pub(crate) async fn has_it(&mut self) {
+        let answer = self.answer().await;
+        assert!(answer.starts_with("locked"), "{answer}");
+    }
+
     pub(crate) async fn ask(&mut self, order: &str) -> String {
         self.tell(order).await;
         self.answer().await

@@ -1,6 +1,7 @@
 //! What needs servers, but for the suite.
 
 mod common;
+mod diverged;
 mod events;
 mod faults;
 mod hostile;

@@ -70,9 +70,11 @@ async fn curators_permits_and_ours_are_counted_together() {
     two.unlock().await.unwrap();
     let late = soon("the turn of ours", late).await.unwrap();
     in_line(&others, 2, 0).await;
-    // Theirs takes several one after the other, and ours, which comes then, waits for all of them.
+    // Theirs takes several one after the other, and ours, which comes then, waits for all of them. Between its two it
+    // stands nowhere, and whoever comes then is ahead of the second: so its second node is what counts, the fourth.
     one.tell("permits /oarlock/job 2 3").await;
-    in_line(&others, 3, 1).await;
+    let raw = raw(&servers).await;
+    until("its second", async || raw.list_children("/oarlock/job/leases").await.unwrap().len() == 4).await;
     let all = waits(&others, 3, 3);
     in_line(&others, 3, 2).await;
     late.unlock().await.unwrap();

@@ -26,6 +26,9 @@ public class CuratorMutex {
     private static InterProcessSemaphoreV2 semaphore;
     private static Collection<Lease> permits;
     private static String semaphores;
+    private static long asked;
+    // Of servers whose tick is half a second, in milliseconds.
+    private static final long HALF_A_TICK = 250;
 
     private static CuratorFramework connect(String servers, int session) {
         CuratorFramework made = CuratorFrameworkFactory.newClient(servers, session, 5_000, new RetryNTimes(20, 200));
@@ -66,10 +69,17 @@ public class CuratorMutex {
     }
 
     private static String obey(String[] words) throws Exception {
+        asked += 1;
         switch (words[0]) {
             case "lock", "revoke" -> {
-                InterProcessMutex wanted = new InterProcessMutex(client, words[1]);
-                // It asks all others to let go, by a write to their nodes, which none of ours obeys.
+                byte[] own = own();
+                InterProcessMutex wanted = new InterProcessMutex(client, words[1]) {
+                    @Override
+                    protected byte[] getLockNodeBytes() {
+                        return own;
+                    }
+                };
+                // It asks ours to let go, by a write to our nodes, which no client of ours obeys.
                 if (words[0].equals("revoke")) {
                     for (String node : wanted.getParticipantNodes()) {
                         revoke(node);
@@ -78,10 +88,10 @@ public class CuratorMutex {
                 return acquire(wanted);
             }
             case "read" -> {
-                return acquire(new InterProcessReadWriteLock(client, words[1]).readLock());
+                return acquire(new InterProcessReadWriteLock(client, words[1], own()).readLock());
             }
             case "write" -> {
-                return acquire(new InterProcessReadWriteLock(client, words[1]).writeLock());
+                return acquire(new InterProcessReadWriteLock(client, words[1], own()).writeLock());
             }
             case "permits" -> {
                 semaphore = new InterProcessSemaphoreV2(client, words[1], Integer.parseInt(words[3]));
@@ -108,11 +118,20 @@ public class CuratorMutex {
     private static String acquire(InterProcessMutex wanted) throws Exception {
         wanted.acquire();
         mutex = wanted;
-        return "locked";
+        return "locked " + new String(own());
+    }
+
+    // What its node shows of who asked.
+    private static byte[] own() {
+        return ("theirs-" + ProcessHandle.current().pid() + "-" + asked).getBytes();
     }
 
     private static void revoke(String node) throws Exception {
         try {
+            // The write would replace the name by which another library's holder is known.
+            if (new String(client.getData().forPath(node)).startsWith("theirs-")) {
+                return;
+            }
             Revoker.attemptRevoke(client, node);
         } catch (KeeperException.NoNodeException gone) {
             // It has let go.
@@ -122,12 +141,15 @@ public class CuratorMutex {
     // A write that changes nothing: who commits it has the session, which may be another one than that of what was taken.
     private static String check() throws Exception {
         ZooKeeper session = client.getZookeeperClient().getZooKeeper();
+        if (!commits()) {
+            return "lost";
+        }
+        // The leader hears of that from a follower within half a tick, or does not commit what comes after.
+        Thread.sleep(HALF_A_TICK);
+        if (!commits()) {
+            return "lost";
+        }
         for (String node : nodes()) {
-            try {
-                client.inTransaction().check().forPath(node).and().commit();
-            } catch (KeeperException.NoNodeException gone) {
-                return "lost";
-            }
             Stat seen = client.checkExists().forPath(node);
             if (seen == null) {
                 return "lost";
@@ -137,6 +159,17 @@ public class CuratorMutex {
             }
         }
         return "held " + session.getSessionTimeout();
+    }
+
+    private static boolean commits() throws Exception {
+        try {
+            for (String node : nodes()) {
+                client.inTransaction().check().forPath(node).and().commit();
+            }
+            return true;
+        } catch (KeeperException.NoNodeException gone) {
+            return false;
+        }
     }
 
     private static List<String> nodes() throws Exception {

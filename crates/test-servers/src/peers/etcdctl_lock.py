@@ -52,7 +52,7 @@ def obey(words):
     lock = [*etcdctl[:3], "lock", "--ttl", seconds, words[1]]
     held = subprocess.Popen(lock, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     key = held.stdout.readline().strip()
-    return "locked" if key else "failed"
+    return "locked " + key if key else "failed"
 
 
 obey_all(obey, end)

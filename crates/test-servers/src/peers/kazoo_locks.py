@@ -2,7 +2,9 @@
 # are where the servers are, the patterns of other nodes by which writers wait and by which readers do, and for how many
 # milliseconds its session lasts.
 
+import os
 import sys
+import time
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import SessionExpiredError
@@ -11,6 +13,8 @@ from orders import obey_all
 
 servers, for_writers, for_readers = sys.argv[1], sys.argv[2].split(), sys.argv[3].split()
 session = int(sys.argv[4]) / 1000 if len(sys.argv) > 4 else 15
+# Of servers whose tick is half a second, in seconds.
+HALF_A_TICK = 0.25
 
 
 def connect():
@@ -28,34 +32,45 @@ def end(client):
     client.close()
 
 
+def commits(node):
+    check = client.transaction()
+    check.check(node, -1)
+    return check.commit() == [True]
+
+
 def obey(words):
-    global held
+    global held, asked
     if words[0] in ("unlock", "give"):
         held.release()
         return "unlocked"
     if words[0] == "check":
         # A write that changes nothing: who commits it has the session, which may be another one than that of what was taken.
-        session, node, check = client.client_id[0], held.path + "/" + held.node, client.transaction()
-        check.check(node, -1)
+        session, node = client.client_id[0], held.path + "/" + held.node
         try:
-            seen = check.commit() == [True] and client.exists(node)
+            if not commits(node):
+                return "lost"
+            # The leader hears of that from a follower within half a tick, or does not commit what comes after.
+            time.sleep(HALF_A_TICK)
+            seen = commits(node) and client.exists(node)
         except SessionExpiredError:
             seen = None
         if not seen:
             return "lost"
         return "held %d" % client._session_timeout if seen.ephemeralOwner == session else "failed"
+    asked += 1
+    own = "theirs-%d-%d" % (os.getpid(), asked)
     if words[0] == "lock":
-        held = client.Lock(words[1], "theirs", extra_lock_patterns=for_writers)
+        held = client.Lock(words[1], own, extra_lock_patterns=for_writers)
     elif words[0] == "read":
-        held = client.ReadLock(words[1], "theirs", extra_lock_patterns=for_readers)
+        held = client.ReadLock(words[1], own, extra_lock_patterns=for_readers)
     elif words[0] == "write":
-        held = client.WriteLock(words[1], "theirs", extra_lock_patterns=for_writers)
+        held = client.WriteLock(words[1], own, extra_lock_patterns=for_writers)
     else:
-        held = client.Semaphore(words[1], "theirs", max_leases=int(words[3]))
-    return "locked" if held.acquire() else "failed"
+        held = client.Semaphore(words[1], own, max_leases=int(words[3]))
+    return "locked " + own if held.acquire() else "failed"
 
 
-client, held = connect(), None
+client, held, asked = connect(), None, 0
 
 
 def start_anew(words):

@@ -86,6 +86,7 @@ func lock(running context.Context, session *concurrency.Session, how string, nam
 	}
 	err := lock()
 	if err == nil {
+		// It tells no key: nobody who looks for it by this finds it.
 		fmt.Println("locked", name)
 	}
 	return unlock, err

@@ -16,7 +16,8 @@ use crate::record::root;
 use crate::torture::on_a_runtime;
 
 /// Those of the page.
-const STORES: [&str; 6] = ["sqlite", "redis", "postgres", "mysql", "etcd", "zookeeper"];
+const STORES: [&str; 9] =
+    ["sqlite", "redis", "memcached", "postgres", "postgres-session", "mysql", "mysql-session", "etcd", "zookeeper"];
 
 /// What to count up.
 #[derive(Debug, Args)]
@@ -33,7 +34,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1_000_000)]
     up_to: usize,
     /// The figures that the page is written from. What is measured again takes the place of what was there.
-    #[arg(long, default_value = "target/scale.json")]
+    #[arg(long, default_value = "docs/figures/scale.json")]
     record: PathBuf,
     /// Writes docs/scale.md.
     #[arg(long)]
@@ -82,6 +83,9 @@ pub(crate) struct Step {
 /// The steps of one crowd at one store, and why there is no higher one.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Stairs {
+    /// The day on which they were measured, as in `2026-11-26`.
+    #[serde(default)]
+    pub(crate) on: String,
     pub(crate) steps: Vec<Step>,
     pub(crate) ended: Option<String>,
 }
@@ -118,7 +122,8 @@ fn read(options: &Options) -> Result<Record, String> {
 
 /// Each number on a store of its own, so that none pays for the one before.
 fn climb(options: &Options, store: &str, crowd: Crowd) -> Result<Stairs, String> {
-    let mut stairs = Stairs::default();
+    let now = humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string();
+    let mut stairs = Stairs { on: now[..10].to_owned(), ..Stairs::default() };
     for &number in crowd.numbers().iter().filter(|&&number| number <= options.up_to) {
         let limit = Duration::from_secs(options.seconds);
         let step = on_a_runtime(async {

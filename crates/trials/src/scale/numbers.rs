@@ -118,6 +118,9 @@ async fn clients(url: &str, number: usize, name: impl Fn(usize) -> String) -> Re
 /// What it takes from the question for a release to the answer of who is next. Whoever was served stands in line again.
 async fn waiters(locks: &Locks, number: usize) -> Result<Step> {
     let backend = locks.backend();
+    if !backend.capabilities().fair {
+        return Err("it has no line: whoever waits asks again from time to time".to_owned());
+    }
     let mut holder = claim(locks, "scale", 0)?;
     backend.lock(&holder).await.map_err(failed)?;
     let before = Usage::now();

@@ -10,6 +10,12 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use sqlx::{Column, ConnectOptions, Connection, Row};
 
+/// In milliseconds.
+const A_DAY: i64 = 86_400_000;
+
+/// What Redis itself deletes by then.
+pub(super) const FOR_A_DAY: &str = "keys that go within a day";
+
 pub(super) type Count = BTreeMap<String, u64>;
 
 /// How a store is asked, by the first word of its URL.
@@ -90,14 +96,20 @@ async fn mysql(url: &str) -> Result<Count, String> {
 async fn redis(url: &str) -> Result<Count, String> {
     let client = redis::Client::open(url).map_err(text)?;
     let mut connection = client.get_multiplexed_async_connection().await.map_err(text)?;
-    let keys: u64 = redis::cmd("DBSIZE").query_async(&mut connection).await.map_err(text)?;
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.map_err(text)?;
     let clients: String = redis::cmd("CLIENT").arg("LIST").query_async(&mut connection).await.map_err(text)?;
-    let known: Vec<String> =
-        redis::cmd("KEYS").arg("oarlock-client:*").query_async(&mut connection).await.map_err(text)?;
-    let known = known.len() as u64;
+    let (mut stay, mut go, mut known) = (0, 0, 0);
+    for key in keys {
+        let left: i64 = redis::cmd("PTTL").arg(&key).query_async(&mut connection).await.map_err(text)?;
+        match left {
+            _ if key.starts_with("oarlock-client:") => known += 1,
+            0..=A_DAY => go += 1,
+            _ => stay += 1,
+        }
+    }
     // One of them is this.
     let others = clients.lines().count() as u64 - 1;
-    let counted = [("keys", keys - known), ("keys of clients", known), ("connections", others)];
+    let counted = [("keys that stay", stay), (FOR_A_DAY, go), ("keys of clients", known), ("connections", others)];
     Ok(counted.map(|(what, number)| (what.to_owned(), number)).into())
 }
 

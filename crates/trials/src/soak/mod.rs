@@ -20,7 +20,7 @@ use crate::guarantees::wrap;
 use crate::record::root;
 use crate::scale::usage::{Usage, descendants};
 use crate::torture::{on_a_runtime, possible, site};
-use census::Count;
+use census::{Count, FOR_A_DAY};
 
 /// So many workers are ours, or more where there are more foreign ones, whose number is the same.
 const WORKERS: usize = 4;
@@ -40,7 +40,9 @@ const OF_SERVERS: &str = "servers'";
 /// Which stores, and for how long.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The backends on stores made for this, as for `torture`, one after the other.
+    /// The backends on stores made for this, as for `torture`, one after the other. What is left in a quorum's stores is
+    /// not counted.
+    #[arg(required_unless_present = "write")]
     stores: Vec<String>,
     /// For how long each.
     #[arg(long, default_value_t = 60.0)]
@@ -69,7 +71,7 @@ struct Soaked {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), String> {
-    let folder = root().join("target/soak");
+    let folder = root().join("docs/figures/soak");
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut left = Vec::new();
     for store in &options.stores {
@@ -99,8 +101,9 @@ fn soak(options: &Options, store: &str) -> Result<Soaked, String> {
     let site = site(store, folder.path())?;
     let url = site.url();
     let before = Arc::<Mutex<Option<Count>>>::default();
-    let counted = site.counted(move || counts(url.clone(), Arc::clone(&before)));
-    let site = foreign::beside(counted, store, &others, &mut torture)?;
+    let is_one = !store.starts_with("quorum");
+    let site = if is_one { site.counted(move || counts(url.clone(), Arc::clone(&before))) } else { site };
+    let site = foreign::beside(site, store, &others, &mut torture)?;
     println!("soaking {store} for {minutes:?} with seed {}", options.seed);
     let report = on_a_runtime(async { torture::run(&torture, site).await.map_err(|error| error.to_string()) })?;
     println!("{store}: {report}");
@@ -129,7 +132,7 @@ fn counts(url: String, before: Arc<Mutex<Option<Count>>>) -> Counts {
 }
 
 fn is_to_go(what: &str) -> bool {
-    !what.starts_with(OF_SERVERS) && !FOR_AN_HOUR.contains(&what)
+    !what.starts_with(OF_SERVERS) && !FOR_AN_HOUR.contains(&what) && what != FOR_A_DAY
 }
 
 /// A client that is used sweeps, so one is meanwhile, and has gone before it is counted.
@@ -180,6 +183,7 @@ impl Soaked {
 fn page(folder: &std::path::Path) -> Result<String, String> {
     let mut page = include_str!("page.md").to_owned();
     let mut files: Vec<_> = fs::read_dir(folder).map_err(|error| error.to_string())?.flatten().collect();
+    files.retain(|file| file.path().extension().is_some_and(|name| name == "json"));
     files.sort_by_key(fs::DirEntry::file_name);
     let mut counted = String::new();
     for file in files {

@@ -5,34 +5,29 @@ use std::time::Duration;
 use lock_core::{Claim, Error, Kept, LockValue, Proclaimed, Result};
 
 use super::connection::Identity;
+use super::release::of_session;
 use super::{MySqlSessionLock, arguments, changed, hex, script};
 use crate::keys::micros;
 use crate::server::{Again, Read};
-use crate::session::{BySessions, Parted, part};
+use crate::session::{BySessions, keep};
 
 impl MySqlSessionLock {
     pub(super) async fn keep_on(&self, claim: &Claim, rest: Duration) -> Result<Kept> {
         let rest = micros(rest).to_string();
-        let Some(place) = self.claims.get(&claim.owner) else { return self.keep_without(claim, &rest, None).await };
-        let (owner, keep) = (hex(claim.owner.as_str()), &self.statements.keep);
+        let (owner, keeps) = (hex(claim.owner.as_str()), &self.statements.keep);
         let keeping =
-            |key: super::Key| (keep, script(keep, [("{key}", &key.text()), ("{owner}", &owner), ("{rest}", &rest)]));
-        let unheard = match part(self, claim, &place, keeping).await? {
-            Parted::Answered(true) => return Ok(Kept::Kept),
-            Parted::Answered(false) => return Ok(Kept::NotHeld),
-            Parted::Silent(unheard) => unheard,
-        };
-        let kept = self.keep_without(claim, &rest, Some(place.identity)).await;
-        // The request that was not answered may have been done.
-        kept.map_err(|error| if unheard.is_some() { error.after_something_was_done() } else { error })
+            |key: super::Key| (keeps, script(keeps, [("{key}", &key.text()), ("{owner}", &owner), ("{rest}", &rest)]));
+        keep(self, claim, keeping, async |session| self.keep_without(claim, &rest, session).await).await
     }
 
     /// The same over another connection, which then ends the session: whoever has the server's lock after that one
     /// finds the hold that goes on.
     async fn keep_without(&self, claim: &Claim, rest: &String, session: Option<Identity>) -> Result<Kept> {
         let key = self.key(&claim.name);
+        let of_session = of_session(session);
         let session = self.session_of(claim, key, session).await?;
-        let values = [("{key}", &key.text()), ("{owner}", &hex(claim.owner.as_str())), ("{rest}", rest)];
+        let owner = hex(claim.owner.as_str());
+        let values = [("{key}", &key.text()), ("{owner}", &owner), ("{rest}", rest), ("{of_session}", &of_session)];
         let answer = self.run(&self.statements.keep_alone, values, Again::Yes).await?;
         let is_kept = answer.rows.first().map_or(Ok(0), |row| row.read::<i64, _>(0))? > 0;
         if let Some(session) = session {

@@ -174,6 +174,19 @@ impl BySessions for MySqlSessionLock {
         self.end(claim, session, again).await
     }
 
+    async fn mark_evicted(&self, claim: &Claim) -> Result<()> {
+        let key = self.key(&claim.name).text();
+        let arguments = arguments!(claim.owner.as_str(), key.as_str());
+        self.server.run(&self.statements.mark_evicted, arguments, Again::Yes).await.map(drop)
+    }
+
+    async fn was_evicted(&self, claim: &Claim) -> Result<bool> {
+        let key = self.key(&claim.name).text();
+        let arguments = arguments!(claim.owner.as_str(), key.as_str());
+        let answer = self.server.run(&self.statements.was_evicted, arguments, Again::Yes).await?;
+        Ok(!answer.rows.is_empty())
+    }
+
     async fn renew_in(&self, session: &mut Session, claim: &Claim, key: Key) -> Result<Option<Instant>, Failed> {
         self.prolong(session, claim, key).await
     }
@@ -197,6 +210,7 @@ impl DistributedLock for MySqlSessionLock {
         capabilities.values = true;
         capabilities.min_lease = Duration::from_secs(1);
         capabilities.answers_within = self.server.timeout;
+        capabilities.more_with = Some("mode=row");
         capabilities
     }
 

@@ -33,6 +33,7 @@ impl MySqlSessionLock {
     /// Ends the session that asked for this claim, or the one that the note names, and then frees the lock.
     pub(super) async fn end(&self, claim: &Claim, session: Option<Identity>, again: Again) -> Result<Unlocked> {
         let key = self.key(&claim.name);
+        let of_session = of_session(session);
         let session = self.session_of(claim, key, session).await?;
         if let Some(session) = session
             && !self.end_session(session).await?
@@ -44,6 +45,7 @@ impl MySqlSessionLock {
             ("{key}", &key.text()),
             ("{owner}", &hex(claim.owner.as_str())),
             ("{first_owner}", &hex(first.as_ref().unwrap_or(&claim.owner).as_str())),
+            ("{of_session}", &of_session),
         ];
         let answer = self.run(&self.statements.free, values, again).await?;
         self.claims.settle(&claim.owner);
@@ -92,6 +94,11 @@ impl MySqlSessionLock {
     }
 }
 
+/// The condition that a note is of this session. One that asked later holds on, should what is asked land late.
+pub(super) fn of_session(session: Option<Identity>) -> String {
+    session.map_or(String::new(), |Identity { id, .. }| format!(" AND session = {id}"))
+}
+
 /// What the release of a lock, or that it is kept, was answered.
 pub(super) fn had_it((rows, results): &AnsweredBy<MySqlSessionLock>) -> Result<bool> {
     if let Some(row) = rows.first() {
@@ -99,4 +106,15 @@ pub(super) fn had_it((rows, results): &AnsweredBy<MySqlSessionLock>) -> Result<b
     }
     let done = results.first().ok_or_else(|| Error::new(ErrorKind::Unknown, "the server answered nothing"))?;
     Ok(done.rows_affected() > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_frees_the_hold_of_a_session_leaves_that_of_another() {
+        assert_eq!(of_session(Some(Identity { id: 7, floor: 1 })), " AND session = 7");
+        assert_eq!(of_session(None), "");
+    }
 }

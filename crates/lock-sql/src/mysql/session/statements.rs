@@ -119,6 +119,10 @@ pub(super) struct Statements {
     pub(super) keep: Statement,
     /// The same over another connection, of a hold that lasts.
     pub(super) keep_alone: Statement,
+    /// Owner, key. Says that its hold was ended by somebody else; it stands among the values, and is swept with them.
+    pub(super) mark_evicted: Statement,
+    /// Owner, key. Answers a row if that was said.
+    pub(super) was_evicted: Statement,
     /// Shows another value with the lock that its owner holds. Changes nothing if it does not hold it.
     /// Value, said, key, owner, said, value, said.
     pub(super) proclaim: Statement,
@@ -128,7 +132,7 @@ pub(super) struct Statements {
     pub(super) end: Statement,
     /// A script: answers whether a session is there.
     pub(super) is_there: Statement,
-    /// A script: frees what an owner has. The first statement says whether its lease still ran.
+    /// A script: frees what an owner has, or has by one session. The first statement says whether its lease still ran.
     pub(super) free: Statement,
     /// A script: answers what a session does.
     pub(super) look: Statement,
@@ -214,7 +218,8 @@ impl Statements {
             release: fill("DELETE FROM {t}_hold WHERE k = '{key}' AND owner = {owner} AND RELEASE_LOCK('{key}') IS NOT NULL"),
             hide: fill("DELETE FROM {t}_shown WHERE owner = {owner}"),
             renew: fill(
-                "UPDATE {t}_hold SET lease_us = {lease}, expires_us = {now} + {lease} WHERE k = '{key}' AND owner = {owner}",
+                "UPDATE {t}_hold SET lease_us = {lease}, expires_us = {now} + {lease}, session = CONNECTION_ID()
+                WHERE k = '{key}' AND owner = {owner}",
             ),
             renew_alone: fill(
                 "UPDATE {t}_hold SET lease_us = ?, expires_us = {now} + ? WHERE k = ? AND owner = ? AND expires_us > {now}",
@@ -223,7 +228,12 @@ impl Statements {
                 "UPDATE {t}_hold SET expires_us = {now} + lease_us WHERE k = ? AND expires_us > {now} + lease_us",
             ),
             keep: fill(&format!("{}; DO RELEASE_LOCK('{{key}}')", keep(""))),
-            keep_alone: fill(&keep(" AND expires_us > {now}")),
+            keep_alone: fill(&keep("{of_session} AND expires_us > {now}")),
+            mark_evicted: fill(
+                "INSERT INTO {t}_shown (owner, k, value, said_us, at_us) VALUES (CONCAT('evicted#', ?), ?, '', 0, {now})
+                    ON DUPLICATE KEY UPDATE at_us = {now}",
+            ),
+            was_evicted: fill("SELECT 1 AS was FROM {t}_shown WHERE owner = CONCAT('evicted#', ?) AND k = ?"),
             proclaim: fill(
                 "INSERT INTO {t}_shown (owner, k, value, said_us, at_us)
                     SELECT h.owner, h.k, ?, ?, {now} FROM {t}_hold AS h WHERE h.k = ? AND h.owner = ? AND h.expires_us > {now}
@@ -239,9 +249,11 @@ impl Statements {
             ),
             is_there: fill("SELECT IS_USED_LOCK('oarlock_s_{id}') <=> {id} AS is_there FROM {epoch} AND e.floor = {floor}"),
             free: fill(
-                "DELETE FROM {t}_hold WHERE k = '{key}' AND owner = {owner} AND expires_us > {now};
-                DELETE FROM {t}_hold WHERE k = '{key}' AND owner = {owner};
-                DELETE FROM {t}_shown WHERE owner = {first_owner}",
+                "DELETE FROM {t}_hold WHERE k = '{key}' AND owner = {owner}{of_session} AND expires_us > {now};
+                DELETE FROM {t}_hold WHERE k = '{key}' AND owner = {owner}{of_session};
+                DELETE FROM {t}_shown WHERE owner = {first_owner} AND NOT EXISTS (
+                    SELECT 1 FROM {t}_hold AS h
+                    WHERE h.k = '{key}' AND h.owner IN ({first_owner}, CONCAT('kept#', {first_owner})))",
             ),
             look: fill(
                 "SELECT IS_USED_LOCK('oarlock_s_{id}') <=> {id} AS is_there, IS_USED_LOCK('oarlock_w_{id}') <=> {id} AS waits,

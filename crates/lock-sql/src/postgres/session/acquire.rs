@@ -9,8 +9,12 @@ use crate::keys::{duration, micros};
 use crate::server::{Again, Read};
 use crate::session::{BySessions, DRIFT, Does, Failed, LOOK, Taken, lent, wait};
 
-/// For so many milliseconds whoever need not be served in its turn stands in line before it comes again.
+/// For so many milliseconds whoever need not be served in its turn stands in line before it comes again; each time for
+/// twice as long as before, so that those who come again sooner do not pass it for ever.
 const PATIENCE: u32 = 10_000;
+
+/// For so many at most: so long deleted rows stay in the tables of others.
+const LONGEST_PATIENCE: u32 = 300_000;
 
 impl PostgresSessionLock {
     pub(super) async fn request_in(
@@ -27,7 +31,7 @@ impl PostgresSessionLock {
             None => (&self.statements.take, String::new()),
         };
         let Identity { pid, began_us } = session.identity;
-        let (mut how, patience) = (i32::from(waits), if claim.fair { 0 } else { PATIENCE });
+        let (mut how, mut patience) = (i32::from(waits), if claim.fair { 0 } else { PATIENCE });
         let mut seen = false;
         loop {
             let set = self.set_idle(session, claim.lease);
@@ -56,7 +60,7 @@ impl PostgresSessionLock {
                     };
                     return Ok(Taken::Granted { grant: Grant::new(token, valid_until), key });
                 }
-                (None, Some(..0)) => {}
+                (None, Some(..0)) => patience = patience.saturating_mul(2).min(LONGEST_PATIENCE),
                 (None, Some(left_us)) => {
                     how = 2;
                     tokio::time::sleep(duration(left_us).min(LOOK).min(claim.lease / 3)).await;

@@ -6,10 +6,13 @@ use lock_core::{Error, ErrorKind, Result, warn_of};
 use sqlx::postgres::PgConnectOptions;
 
 use super::super::factory::Found;
-use super::super::statements::{VERSION, the_row};
+use super::super::statements::the_row;
 use super::statements::{OLDEST, Statements};
 use super::{PostgresSessionLock, arguments};
 use crate::server::{Again, Mode, Read, Server, ServerOptions, fit, fit_mode};
+
+/// Of the tables.
+const VERSION: i64 = 7;
 
 /// The first server that can end a transaction for its age, be it one that waits.
 const ENDS_OLD_TRANSACTIONS: i64 = 170_000;

@@ -10,24 +10,16 @@ use super::statements::literal;
 use super::{PostgresSessionLock, arguments};
 use crate::keys::micros;
 use crate::server::{Again, Read};
-use crate::session::{BySessions, Parted, part};
+use crate::session::{BySessions, keep};
 
 impl PostgresSessionLock {
     pub(super) async fn keep_on(&self, claim: &Claim, rest: Duration) -> Result<Kept> {
         let rest_us = micros(rest);
-        let Some(place) = self.claims.get(&claim.owner) else { return self.keep_alone(claim, rest_us, None).await };
-        let keep = |key| {
-            let keep = &self.statements.keep;
-            (keep, format!("{keep}{key}, {}, {rest_us}, NULL)", literal(claim.owner.as_str())))
+        let keeping = |key| {
+            let keeps = &self.statements.keep;
+            (keeps, format!("{keeps}{key}, {}, {rest_us}, NULL)", literal(claim.owner.as_str())))
         };
-        let unheard = match part(self, claim, &place, keep).await? {
-            Parted::Answered(true) => return Ok(Kept::Kept),
-            Parted::Answered(false) => return Ok(Kept::NotHeld),
-            Parted::Silent(unheard) => unheard,
-        };
-        let kept = self.keep_alone(claim, rest_us, Some(place.identity)).await;
-        // The request that was not answered may have been done.
-        kept.map_err(|error| if unheard.is_some() { error.after_something_was_done() } else { error })
+        keep(self, claim, keeping, async |session| self.keep_alone(claim, rest_us, session).await).await
     }
 
     /// The same over another connection, which ends the session.

@@ -189,6 +189,17 @@ impl BySessions for PostgresSessionLock {
         self.end(claim, session, again).await
     }
 
+    async fn mark_evicted(&self, claim: &Claim) -> Result<()> {
+        let arguments = arguments!(self.prefix.key(&claim.name), claim.owner.as_str());
+        self.server.run(&self.statements.mark_evicted, arguments, Again::Yes).await.map(drop)
+    }
+
+    async fn was_evicted(&self, claim: &Claim) -> Result<bool> {
+        let arguments = arguments!(self.prefix.key(&claim.name), claim.owner.as_str());
+        let answer = self.server.run(&self.statements.was_evicted, arguments, Again::Yes).await?;
+        Ok(!answer.rows.is_empty())
+    }
+
     async fn renew_in(&self, session: &mut Session, claim: &Claim, key: i64) -> Result<Option<Instant>, Failed> {
         self.prolong(session, claim, key).await
     }
@@ -212,6 +223,7 @@ impl DistributedLock for PostgresSessionLock {
         capabilities.values = true;
         capabilities.min_lease = Duration::from_millis(100);
         capabilities.answers_within = self.server.timeout;
+        capabilities.more_with = Some("mode=row");
         capabilities
     }
 

@@ -1,4 +1,4 @@
--- The tables and functions of Oarlock's locks by sessions (mode=session), version 6, for PostgreSQL 14 or later. All times
+-- The tables and functions of Oarlock's locks by sessions (mode=session), version 7, for PostgreSQL 14 or later. All times
 -- are microseconds since 1970 by the database's clock. Whoever uses the locks needs SELECT, INSERT, UPDATE and DELETE on
 -- the tables, and USAGE and SELECT on the sequence.
 --
@@ -23,7 +23,7 @@ SELECT pg_advisory_xact_lock(hashtextextended('{t}', 1));
 CREATE TABLE IF NOT EXISTS {t}_meta (key text PRIMARY KEY, value bigint NOT NULL, place text NOT NULL DEFAULT '');
 -- Tables without a mode are those of rows.
 INSERT INTO {t}_meta SELECT 'mode', 0, 'session' WHERE NOT EXISTS (SELECT FROM {t}_meta) ON CONFLICT DO NOTHING;
-INSERT INTO {t}_meta VALUES ('version', 6), ('base', 0), ('hold', 0), ('wait', 0), ('value', 0)
+INSERT INTO {t}_meta VALUES ('version', 7), ('base', 0), ('hold', 0), ('wait', 0), ('value', 0)
     ON CONFLICT DO NOTHING;
 
 CREATE SEQUENCE IF NOT EXISTS {t}_token;
@@ -249,7 +249,8 @@ BEGIN
 END $$;
 
 -- Leaves nothing of this owner: ends the session that asked for it, or the one that the note names, and frees the lock.
--- Answers whether it was held until now; null: the session has not ended yet, and nothing was done.
+-- A session that asked for it later has not asked for this: what it holds stays, should this land late. Answers whether it
+-- was held until now; null: the session has not ended yet, and nothing was done.
 CREATE OR REPLACE FUNCTION {t}_undo(its_name text, who text, its_pid integer, began bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     k CONSTANT bigint := {t}_key(its_name);
@@ -261,7 +262,8 @@ BEGIN
     IF its_pid IS NOT NULL AND NOT {t}_end(its_pid, began) THEN
         RETURN NULL;
     END IF;
-    UPDATE {t}_hold SET owner = NULL WHERE key = k AND owner = who RETURNING expires_us INTO end_us;
+    UPDATE {t}_hold SET owner = NULL WHERE key = k AND owner = who
+        AND (its_pid IS NULL OR (pid, began_us) = (its_pid, began)) RETURNING expires_us INTO end_us;
     IF FOUND THEN
         DELETE FROM {t}_value WHERE owner = {t}_first(who) AND name = its_name;
     END IF;
@@ -287,7 +289,7 @@ BEGIN
     IF its_pid IS NOT NULL AND NOT {t}_end(its_pid, began) THEN
         RETURN NULL;
     END IF;
-    IF h.owner = who AND h.expires_us > now_us THEN
+    IF h.owner = who AND (h.pid, h.began_us) = (its_pid, began) AND h.expires_us > now_us THEN
         now_us := {t}_now();
         UPDATE {t}_hold SET owner = 'kept#' || who, pid = 0, began_us = 0, lease_us = rest, expires_us = now_us + rest
             WHERE key = k;

@@ -74,6 +74,10 @@ pub(super) struct Statements {
     pub(super) renew_alone: Statement,
     /// $1 name, $2 owner, $3 process or null, $4 its beginning: see the function.
     pub(super) undo: Statement,
+    /// $1 name, $2 owner. Says that its hold was ended by somebody else; it stands among the values, and is swept with them.
+    pub(super) mark_evicted: Statement,
+    /// $1 name, $2 owner. Answers a row if that was said.
+    pub(super) was_evicted: Statement,
     /// $1 process, $2 its beginning, $3 name, $4 owner: see the function. $5 what the request begins with that this session
     /// does, or did last; answers that, too.
     pub(super) look: Statement,
@@ -121,6 +125,11 @@ impl Statements {
                 WHERE key = {t}_key($1) AND owner = $2 AND expires_us > {t}_now() RETURNING pid",
             ),
             undo: fill("SELECT {t}_undo($1, $2, $3, $4)"),
+            mark_evicted: fill(
+                "INSERT INTO {t}_value VALUES ('evicted#' || $2, $1, '', {t}_now())
+                ON CONFLICT (owner, name) DO UPDATE SET at_us = EXCLUDED.at_us",
+            ),
+            was_evicted: fill("SELECT 1 FROM {t}_value WHERE owner = 'evicted#' || $2 AND name = $1"),
             look: fill(
                 "SELECT {t}_look($1, $2, $3, $4) AS does,
                     (SELECT starts_with(query, $5) FROM pg_stat_activity WHERE pid = $1) AS begun",
