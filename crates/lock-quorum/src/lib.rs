@@ -31,8 +31,10 @@
 //!    does at each grant.)
 //!
 //! If there is no majority, whatever was granted is given back. A release goes to all stores, and again to those that
-//! do not answer. A renewal counts if a majority prolongs the lease. A store that has lost the hold has its tokens
-//! raised to *T* then, and is asked to grant the lock again. So a hold outlives stores that are emptied one by one.
+//! do not answer. Whoever asks a store again that was to give back is another owner there, as `1#owner` is of `owner`:
+//! so no release ends a later hold, however late it arrives. A renewal counts if a majority prolongs the lease. A store
+//! that has lost the hold has its tokens raised to *T* then, and is asked to grant the lock again. So a hold outlives
+//! stores that are emptied one by one.
 //!
 //! # Why no two hold a lock at once
 //!
@@ -97,6 +99,7 @@ mod rejoin;
 mod release;
 mod renew;
 mod tally;
+mod turns;
 mod wait;
 
 use std::collections::HashMap;
@@ -152,6 +155,11 @@ impl Inner {
 
     fn holds(&self) -> MutexGuard<'_, HashMap<OwnerId, Hold>> {
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The owner of this claim asks for nothing any more.
+    fn forget(&self, claim: &Claim) {
+        self.members.iter().for_each(|member| member.forget(&claim.owner));
     }
 
     /// Asks all stores.
@@ -235,14 +243,13 @@ impl DistributedLock for QuorumLock {
     }
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
-        let asked = self.0.ask_majority("evict", |member| Box::pin(async move { member.client()?.evict(name).await }));
+        let asked = self.0.ask_majority("evict", |member| Box::pin(async move { member.evict(name).await }));
         Ok(self.0.common(asked.await?))
     }
 
     async fn evict_owner(&self, name: &LockName, owner: &OwnerId) -> Result<Option<Holder>> {
-        let asked = self
-            .0
-            .ask_majority("evict", |member| Box::pin(async move { member.client()?.evict_owner(name, owner).await }));
+        let asked =
+            self.0.ask_majority("evict", |member| Box::pin(async move { member.evict_owner(name, owner).await }));
         Ok(self.0.common(asked.await?))
     }
 

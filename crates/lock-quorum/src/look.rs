@@ -35,25 +35,19 @@ impl Inner {
     }
 
     pub(crate) async fn holder_of(&self, name: &LockName) -> Result<Option<Holder>> {
-        let seen = self.seen("holder", None, |member| {
-            Box::pin(async move { member.client()?.holder(name).await.map_err(|error| member.named(error)) })
-        });
+        let seen = self.seen("holder", None, |member| Box::pin(member.holder(name)));
         Ok(holder(&seen.await?.iter().map(Option::as_ref).map(|seen| seen.map(Option::as_ref)).collect::<Vec<_>>()))
     }
 
     pub(crate) async fn status_of(&self, name: &LockName) -> Result<LockStatus> {
-        let seen = self.seen("inspect", LockStatus::free(name.clone()), |member| {
-            Box::pin(async move { member.client()?.inspect(name).await.map_err(|error| member.named(error)) })
-        });
+        let seen = self.seen("inspect", LockStatus::free(name.clone()), |member| Box::pin(member.inspect(name)));
         let seen = seen.await?;
         Ok(status(name, &seen.iter().map(Option::as_ref).collect::<Vec<_>>()))
     }
 
     /// The locks of all pages, as far as each goes. What is the quorum's own is left out.
     pub(crate) async fn page(&self, query: &ListQuery) -> Result<Page> {
-        let pages = self.seen("list", Page::default(), |member| {
-            Box::pin(async move { member.client()?.list(query).await.map_err(|error| member.named(error)) })
-        });
+        let pages = self.seen("list", Page::default(), |member| Box::pin(member.list(query)));
         let pages = pages.await?;
         let end = pages.iter().flatten().filter_map(|page| page.next.clone()).min();
         let listed = pages.iter().flatten().flat_map(|page| &page.locks).map(|lock| lock.name.clone());

@@ -1,16 +1,20 @@
 //! One store of a quorum: its connection, which may come late, and what is known of how it answers.
 
-use std::collections::HashSet;
+use std::borrow::Cow;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use lock_core::{Background, Claim, DistributedLock, Error, ErrorKind, Grant, OwnerId, Result, Unlocked};
+use lock_core::{
+    Background, Claim, DistributedLock, Error, ErrorKind, Grant, Holder, ListQuery, LockName, LockStatus, OwnerId,
+    Page, Renewal, Result, Unlocked,
+};
 use tokio::time::Instant;
 
 use crate::rejoin;
+use crate::turns::{self, Turns};
 
 /// A client of one store.
 pub(crate) type Client = Arc<dyn DistributedLock>;
@@ -28,8 +32,7 @@ pub(crate) struct Member {
     client: OnceLock<Client>,
     tried: Mutex<Tried>,
     late: AtomicBool,
-    /// Of whom a release was sent that was not answered yet, and may still be done.
-    leaving: Mutex<HashSet<OwnerId>>,
+    turns: Turns,
 }
 
 /// How the last try to connect went.
@@ -51,7 +54,7 @@ impl fmt::Debug for Member {
 impl Member {
     pub(crate) fn new(place: usize, connect: Connect) -> Self {
         let (client, tried, late) = (OnceLock::new(), Mutex::default(), AtomicBool::new(false));
-        Self { number: place + 1, connect, client, tried, late, leaving: Mutex::default() }
+        Self { number: place + 1, connect, client, tried, late, turns: Turns::default() }
     }
 
     /// One that is connected already.
@@ -137,44 +140,85 @@ impl Member {
         self.late.store(late, Ordering::Relaxed);
     }
 
-    /// Takes the lock there, unless a release of the same owner may still come after that.
+    /// Takes the lock there.
     pub(crate) async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
-        self.check_settled(claim)?;
-        self.client()?.try_lock(claim).await.map_err(|error| self.named(error))
+        self.client()?.try_lock(&self.turns.next(claim)).await.map_err(|error| self.named(error))
     }
 
     /// Waits for the lock there.
     pub(crate) async fn lock(&self, claim: &Claim) -> Result<Grant> {
-        self.check_settled(claim)?;
-        self.client()?.lock(claim).await.map_err(|error| self.named(error))
+        self.client()?.lock(&self.turns.next(claim)).await.map_err(|error| self.named(error))
     }
 
+    pub(crate) async fn renew(&self, claims: &[Claim]) -> Result<Vec<Result<Renewal>>> {
+        let known: Vec<_> = claims.iter().map(|claim| self.turns.current(claim)).collect();
+        if known.iter().all(|claim| matches!(claim, Cow::Borrowed(_))) {
+            return Ok(self.client()?.renew(claims).await);
+        }
+        let known: Vec<_> = known.into_iter().map(Cow::into_owned).collect();
+        Ok(self.client()?.renew(&known).await)
+    }
+
+    /// Gives back what is held there, or gives up. The owner asks for nothing any more, but this may be repeated.
     pub(crate) async fn unlock(&self, claim: &Claim) -> Result<Unlocked> {
+        self.unlock_as_known(&self.turns.current(claim)).await
+    }
+
+    /// The claim to give back there, by an owner that may ask for the lock again meanwhile.
+    pub(crate) fn leave(&self, claim: &Claim) -> Claim {
+        self.turns.leave(claim);
+        self.turns.current(claim).into_owned()
+    }
+
+    /// Gives back a claim with the owner by which it was asked for.
+    pub(crate) async fn unlock_as_known(&self, known: &Claim) -> Result<Unlocked> {
         match self.client.get() {
-            Some(client) => client.unlock(claim).await.map_err(|error| self.named(error)),
+            Some(client) => client.unlock(known).await.map_err(|error| self.named(error)),
             // By this client, nothing was ever asked of it.
             None => Ok(Unlocked::NotHeld),
         }
     }
 
-    fn check_settled(&self, claim: &Claim) -> Result<()> {
-        if !self.leaving().contains(&claim.owner) {
-            return Ok(());
-        }
-        let wrong = format!("store {} has not answered an earlier release yet", self.number);
-        Err(Error::new(ErrorKind::Unavailable, wrong))
+    /// The owner asks for nothing any more.
+    pub(crate) fn forget(&self, owner: &OwnerId) {
+        self.turns.forget(owner);
     }
 
-    /// From now on until that is dropped, the owner's release is on its way.
-    pub(crate) fn leave(&self, owner: &OwnerId) {
-        self.leaving().insert(owner.clone());
+    pub(crate) async fn holder(&self, name: &LockName) -> Result<Option<Holder>> {
+        let held = self.client()?.holder(name).await.map_err(|error| self.named(error))?;
+        Ok(held.map(as_asked))
     }
 
-    pub(crate) fn left(&self, owner: &OwnerId) {
-        self.leaving().remove(owner);
+    pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockStatus> {
+        self.client()?.inspect(name).await.map(seen).map_err(|error| self.named(error))
     }
 
-    fn leaving(&self) -> MutexGuard<'_, HashSet<OwnerId>> {
-        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) async fn list(&self, query: &ListQuery) -> Result<Page> {
+        let mut page = self.client()?.list(query).await.map_err(|error| self.named(error))?;
+        page.locks = page.locks.into_iter().map(seen).collect();
+        Ok(page)
     }
+
+    pub(crate) async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
+        Ok(self.client()?.evict(name).await?.map(as_asked))
+    }
+
+    pub(crate) async fn evict_owner(&self, name: &LockName, owner: &OwnerId) -> Result<Option<Holder>> {
+        let client = self.client()?;
+        let status = client.inspect(name).await?;
+        let known = status.holders.into_iter().map(|holder| holder.owner).find(|known| turns::owner(known) == *owner);
+        Ok(client.evict_owner(name, known.as_ref().unwrap_or(owner)).await?.map(as_asked))
+    }
+}
+
+/// With the owner that asked, whomever the store knows.
+fn as_asked(mut holder: Holder) -> Holder {
+    holder.owner = turns::owner(&holder.owner);
+    holder
+}
+
+fn seen(mut status: LockStatus) -> LockStatus {
+    status.holders = status.holders.into_iter().map(as_asked).collect();
+    status.waiters.iter_mut().for_each(|waiter| waiter.owner = turns::owner(&waiter.owner));
+    status
 }

@@ -2,18 +2,16 @@
 
 use std::time::Duration;
 
-use lock_core::{Claim, ErrorKind, OwnerId, Result, Unlocked};
+use lock_core::{Claim, ErrorKind, Result, Unlocked};
 use std::sync::Arc;
 use tokio::time::{Instant, sleep};
 
 use crate::gather::{Request, gather};
-use crate::{Inner, QuorumLock, tally};
+use crate::turns::AFTER;
+use crate::{QuorumLock, tally};
 
 /// How soon a release that failed is repeated, at first and at last.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-
-/// How long it is repeated after the lease could be over.
-const AFTER: Duration = Duration::from_secs(10);
 
 impl QuorumLock {
     pub(crate) async fn give_back(&self, claim: &Claim) -> Result<Unlocked> {
@@ -29,21 +27,24 @@ impl QuorumLock {
             let open = answers.iter().enumerate().filter(|(_, answer)| !matches!(answer, Some(Ok(_))));
             let open = open.map(|(place, _)| place).filter(|place| !untouched.contains(place));
             open.for_each(|place| self.leave_later(place, claim));
+            inner.forget(claim);
         }
         answer.map_err(
             |error| if error.is_refused() { error } else { tally::failed("unlock", &answers, ErrorKind::Unknown) },
         )
     }
 
-    /// Releases at these stores. Where that is not answered in time, it goes on in the background. Was all of it
-    /// answered?
+    /// Releases at these stores, for an owner that may ask them again. Where that is not answered in time, it goes on in
+    /// the background. Was all of it answered?
     pub(crate) async fn leave(&self, places: &[usize], claim: &Claim) -> bool {
         if places.is_empty() {
             return true;
         }
         let inner = &*self.0;
         let requests = places.iter().map(|place| {
-            let request: Request<'_, _> = Box::pin(inner.members[*place].unlock(claim));
+            let member = &inner.members[*place];
+            let known = member.leave(claim);
+            let request: Request<'_, _> = Box::pin(async move { member.unlock_as_known(&known).await });
             (*place, request)
         });
         let answers = gather(&inner.members, requests, inner.options.timeout / 4, |_| false).await;
@@ -57,18 +58,18 @@ impl QuorumLock {
         left
     }
 
-    /// Releases at this store, again and again until it answers or the lease is long over. Until then, the owner asks
-    /// it for nothing. It ends with the runtime, and then the lease ends what is left.
+    /// Releases at this store, again and again until it answers or the lease is long over. It ends with the runtime, and
+    /// then the lease ends what is left.
     pub(crate) fn leave_later(&self, place: usize, claim: &Claim) {
-        let leaving = Leaving::new(Arc::clone(&self.0), place, claim.owner.clone());
-        let claim = claim.clone();
+        let inner = Arc::clone(&self.0);
+        let known = inner.members[place].leave(claim);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         runtime.spawn(async move {
-            let end = Instant::now() + claim.lease + AFTER;
-            let member = &leaving.inner.members[leaving.place];
+            let end = Instant::now() + known.lease + AFTER;
+            let member = &inner.members[place];
             let mut pause = AGAIN.0;
             while Instant::now() < end {
-                let asked = tokio::time::timeout(leaving.inner.options.timeout, member.unlock(&claim));
+                let asked = tokio::time::timeout(inner.options.timeout, member.unlock_as_known(&known));
                 if matches!(asked.await, Ok(Ok(_))) {
                     break;
                 }
@@ -101,25 +102,5 @@ impl Drop for LeftLater<'_> {
         if let Some(claim) = self.claim {
             self.lock.leave_later(self.place, claim);
         }
-    }
-}
-
-/// As long as this is there, the owner's release is on its way.
-struct Leaving {
-    inner: Arc<Inner>,
-    place: usize,
-    owner: OwnerId,
-}
-
-impl Leaving {
-    fn new(inner: Arc<Inner>, place: usize, owner: OwnerId) -> Self {
-        inner.members[place].leave(&owner);
-        Self { inner, place, owner }
-    }
-}
-
-impl Drop for Leaving {
-    fn drop(&mut self) {
-        self.inner.members[self.place].left(&self.owner);
     }
 }

@@ -17,8 +17,7 @@ impl QuorumLock {
         let decided = |answers: &[Option<Result<Vec<Result<Renewal>>>>]| {
             (0..claims.len()).all(|claim| matches!(tally::renewed(&of(answers, claim), false), Some(Ok(_))))
         };
-        let answers =
-            inner.ask(|member| Box::pin(async move { Ok(member.client()?.renew(claims).await) }), decided).await;
+        let answers = inner.ask(|member| Box::pin(member.renew(claims)), decided).await;
         let answers = (0..claims.len()).map(|claim| of(&answers, claim));
         let renewed = claims.iter().zip(answers).map(|(claim, answers)| async move {
             let renewed = self.renewed(claim, &answers);
@@ -72,6 +71,7 @@ impl QuorumLock {
                 let left =
                     answers.iter().enumerate().filter(|(_, answer)| !matches!(answer, Some(Ok(Renewal::NotHeld))));
                 left.for_each(|(place, _)| self.leave_later(place, claim));
+                self.0.forget(claim);
             }
             Err(_) => {}
         }

@@ -125,7 +125,7 @@ impl QuorumLock {
             let others = inner.members.iter().enumerate().filter(|(place, _)| *place != but);
             let requests = others.map(|(place, member)| {
                 let request: Request<'_, bool> = Box::pin(async move {
-                    let held = member.client()?.holder(&claim.name).await;
+                    let held = member.holder(&claim.name).await;
                     match held {
                         // A file in which no lock was taken yet.
                         Err(error) if error.kind() == ErrorKind::Refused => Ok(true),

@@ -111,6 +111,43 @@ async fn what_is_taken_again_is_released_though_the_release_came_first() {
     .await;
 }
 
+/// 280. Whoever waits gives back what too few stores granted, and is granted it later; then the first release lands once
+/// more. The hold goes on, and all see its owner by the one name.
+#[tokio::test]
+async fn a_release_that_lands_again_ends_no_later_hold() {
+    let stores = Stores::new();
+    let ((one, ways), (other, _)) = (stores.client().await, stores.client().await);
+    for store in &stores.0[..2] {
+        store.try_lock(&claim("first")).await.unwrap().unwrap();
+    }
+    let before = ways[2].calls(Verb::Unlock);
+    let waiting = {
+        let one = one.clone();
+        tokio::spawn(async move { one.lock(&claim("a")).await })
+    };
+    soon(async {
+        while ways[2].calls(Verb::Unlock) == before {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    for store in &stores.0[..2] {
+        store.unlock(&claim("first")).await.unwrap();
+    }
+    let grant = soon(waiting).await.unwrap().unwrap();
+    stores.0[2].unlock(&claim("a")).await.unwrap();
+    assert!(matches!(one.renew(&[claim("a")]).await[..], [Ok(Renewal::Held { .. })]));
+    assert_eq!(stores.holders().await.iter().flatten().count(), 3);
+    stores.0[2].unlock(&claim("a")).await.unwrap();
+    assert_eq!(stores.holders().await.iter().flatten().count(), 3, "without a renewal that takes it again");
+    assert!(other.try_lock(&claim("b")).await.unwrap().is_none());
+    let holder = other.inspect(&claim("a").name).await.unwrap().into_holder().unwrap();
+    assert_eq!((holder.owner, holder.token), (claim("a").owner, grant.token));
+    let evicted = other.evict_owner(&claim("a").name, &claim("a").owner).await.unwrap().unwrap();
+    assert_eq!(evicted.owner, claim("a").owner);
+    assert_eq!(stores.holders().await, [None, None, None]);
+}
+
 /// 100 of the first store and 50 of the second, and then 51 of the second and 50 of the third: that would be less.
 #[tokio::test]
 async fn tokens_rise_though_each_store_counts_for_itself() {
