@@ -2,11 +2,12 @@
 //!
 //! One request reads the lock's key, and then the key of the [tokens](crate::tokens). If the lock is free, an empty item
 //! stands there from then on, for a moment. A second request replaces just that item, by its CAS number, with the hold.
-//! So
+//! A hold that is over is removed first, by its CAS number too, and not replaced. So
 //!
 //! - two who take the lock at the same time replace the same item, and the server lets only one of them;
 //! - a request that lands late or twice finds another item than the one that it names. A release removes the empty
-//!   item too, after which a request of its owner that is still on its way does nothing;
+//!   item too, after which a request of its owner that is still on its way does nothing. It cannot remove the hold of
+//!   somebody else, whom it knows nothing of: that is why no hold is replaced by another;
 //! - a grant's token is above that of each earlier one: its CAS number is, and what that is added to was read when the
 //!   earlier grant had ended, and only rises.
 
@@ -19,7 +20,7 @@ use tokio::time;
 use crate::MemcachedLock;
 use crate::connection::{Failed, Link};
 use crate::error;
-use crate::read::{Seen, done, replaced};
+use crate::read::{Seen, done, removed, replaced};
 use crate::record::{Found, Record};
 use crate::retry::Retry;
 use crate::server_time::expiry;
@@ -88,7 +89,11 @@ impl MemcachedLock {
                 Found::Held(ref record) if !watch.is_over(link, seen.cas, record.lease(), clock.now()) => {
                     return Ok(None);
                 }
-                _ => match seen.base {
+                Found::Held(_) => {
+                    self.remove_over(link, claim, seen.cas).await?;
+                    Taken::Again { held: false }
+                }
+                Found::Free => match seen.base {
                     // The first answer of all tells no time.
                     Base::New if !seen.is_timed => Taken::Again { held: false },
                     Base::New => {
@@ -122,6 +127,14 @@ impl MemcachedLock {
             rounds += 1;
         }
         Err(error::overtaken().into())
+    }
+
+    /// Removes a hold that is over. If this lands late, it ends none that was renewed.
+    async fn remove_over(&self, link: &Link, claim: &Claim, cas: u64) -> Result<(), Failed> {
+        let mut commands = Commands::default();
+        commands.remove(&self.keys.of(&claim.name), cas);
+        let [answer] = done(link.ask(commands).await?)?;
+        removed(answer).map(drop)
     }
 
     /// Puts this hold in the place of what was seen.

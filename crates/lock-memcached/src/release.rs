@@ -1,5 +1,7 @@
 //! How a lock is given back, or a request for it given up.
 
+use std::sync::OnceLock;
+
 use lock_core::{Claim, Error, Holder, LockName, OwnerId, Result, Unlocked};
 
 use crate::MemcachedLock;
@@ -24,14 +26,19 @@ enum Ended {
 impl MemcachedLock {
     /// Ends this claim's hold, and removes an empty item, so that a request of its owner which lands later does nothing.
     pub(crate) async fn release(&self, claim: &Claim) -> Result<Unlocked> {
-        let ended = self.end(&claim.name, |record| record.owner == claim.owner.as_str()).await?;
+        let ended = self.end(&claim.name, |record, _| Ok(record.owner == claim.owner.as_str())).await?;
         Ok(if matches!(ended, Ended::Hold { .. }) { Unlocked::Released } else { Unlocked::NotHeld })
     }
 
-    /// Ends whatever hold there is, or that of this owner.
+    /// Ends the hold that it finds first, or that of this owner. Its token tells that hold from the next, should an answer
+    /// be lost and the lock be looked at once more.
     pub(crate) async fn end_hold(&self, name: &LockName, owner: Option<&OwnerId>) -> Result<Option<Holder>> {
-        let is_meant = |record: &Record| {
-            owner.is_none_or(|owner| owner.as_str() == record.owner || owner.kept().as_str() == record.owner)
+        let first = OnceLock::new();
+        let is_meant = |record: &Record, cas| {
+            let is_owners =
+                owner.is_none_or(|owner| owner.as_str() == record.owner || owner.kept().as_str() == record.owner);
+            let token = record.token(cas)?;
+            Ok(is_owners && *first.get_or_init(|| token) == token)
         };
         match self.end(name, is_meant).await? {
             Ended::Hold { record, cas, second } => record.holder(cas, second).map(Some),
@@ -39,7 +46,11 @@ impl MemcachedLock {
         }
     }
 
-    async fn end(&self, name: &LockName, is_meant: impl Fn(&Record) -> bool + Send + Sync) -> Result<Ended> {
+    async fn end(
+        &self,
+        name: &LockName,
+        is_meant: impl Fn(&Record, u64) -> Result<bool> + Send + Sync,
+    ) -> Result<Ended> {
         let (is_meant, unheard) = (&is_meant, &Unheard::default());
         let ended = self.client.retrying(|link| async move { self.end_over(&link, name, is_meant, unheard).await });
         match (ended.await?, unheard.take()) {
@@ -53,7 +64,7 @@ impl MemcachedLock {
         &self,
         link: &Link,
         name: &LockName,
-        is_meant: &(impl Fn(&Record) -> bool + Send + Sync),
+        is_meant: &(impl Fn(&Record, u64) -> Result<bool> + Send + Sync),
         unheard: &Unheard,
     ) -> Result<Ended, Failed> {
         let key = self.keys.of(name);
@@ -61,7 +72,9 @@ impl MemcachedLock {
             let (second, mut items) = self.look(link, std::slice::from_ref(&key)).await?;
             let Some(Some(item)) = items.pop() else { return Ok(Ended::Nothing) };
             let found = Found::read(&item, name)?;
-            if matches!(&found, Found::Held(record) if !is_meant(record)) {
+            if let Found::Held(record) = &found
+                && !is_meant(record, item.cas)?
+            {
                 return Ok(Ended::Nothing);
             }
             let mut commands = Commands::default();

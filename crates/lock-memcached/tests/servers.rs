@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::withholding::Withholding;
 use common::{BOUND, LONG, Raw, claim, soon, used};
 use conformance_tests::hostile::{Says, withstand};
 use lock_core::{Config, DistributedLock, Error, ErrorKind, LockName, Locks, Registry, Renewal, StoreToken, Unlocked};
@@ -92,6 +93,64 @@ async fn an_end_whose_answer_is_lost_is_unknown() {
         assert_eq!(soon("an answer", ending).await.unwrap().unwrap_err().kind(), ErrorKind::Unknown);
         assert_eq!(direct.inspect(&held.name).await.unwrap().holder(), None);
     }
+}
+
+/// 275. A hold is evicted, the answer to that is lost, and somebody else holds the lock when it is asked again: that one
+/// goes on to hold, and nobody can tell who ended the first.
+#[tokio::test]
+async fn an_eviction_that_is_repeated_ends_no_other_hold() {
+    let server = start(&[]);
+    let proxy = Proxy::new(server.address());
+    let lock = MemcachedLock::connect(&format!("memcached://{}", proxy.address()), PREFIX).await.unwrap();
+    let direct = connect(&server).await;
+    let (held, next) = (claim("x", "holder"), claim("x", "next"));
+    direct.try_lock(&held).await.unwrap().unwrap();
+    // It first reads who holds: only the answer to the removal is lost.
+    proxy.delay_s2c(BRIEFLY..BRIEFLY);
+    let evicting = tokio::spawn({
+        let (lock, name) = (lock.clone(), held.name.clone());
+        async move { lock.evict(&name).await }
+    });
+    soon("the next grant", direct.lock(&next)).await.unwrap();
+    proxy.hold_s2c();
+    proxy.reset();
+    proxy.forward();
+    assert_eq!(soon("an answer", evicting).await.unwrap().unwrap_err().kind(), ErrorKind::Unknown);
+    assert_eq!(server.holder(PREFIX, &held.name).as_deref(), Some("next"));
+    // Asked anew, it ends that.
+    assert_eq!(lock.evict(&held.name).await.unwrap().unwrap().owner, next.owner);
+}
+
+/// 276. A waiter finds that a hold is over, and gives up when it has asked for the lock. What it asked arrives after its
+/// release was answered over another connection: nobody has the lock then.
+#[tokio::test]
+async fn a_waiter_that_gave_up_takes_over_nothing_later() {
+    let server = start(&["-M"]);
+    let direct = connect(&server).await;
+    let (mut dead, waits) = (claim("x", "dead"), claim("x", "waiter"));
+    dead.lease = Duration::from_secs(1);
+    direct.try_lock(&dead).await.unwrap().unwrap();
+    // Its item stands for longer than this takes, with the same CAS number.
+    let key = server.key(PREFIX, &dead.name).unwrap();
+    assert_eq!(server.ask(&format!("mg {key} T{}", LONG.as_secs())), "HD");
+    let changes = ["ms", "md"].map(|command| format!("{command} {key} "));
+    let relay =
+        Withholding::new(server.address(), move |sent| changes.iter().any(|change| sent.contains(change))).await;
+    let options = MemcachedOptions::new(&format!("memcached://{}", relay.address)).unwrap();
+    let waiter = options.prefix(PREFIX).timeout(BOUND).connect().await.unwrap();
+    let waiting = tokio::spawn({
+        let (waiter, waits) = (waiter.clone(), waits.clone());
+        async move { waiter.lock(&waits).await }
+    });
+    let withheld = soon("a change", relay.withheld).await.unwrap();
+    waiting.abort();
+    assert_eq!(soon("the release", waiter.unlock(&waits)).await.unwrap(), Unlocked::NotHeld);
+    withheld.arrives().await;
+    for _ in 0..20 {
+        assert_ne!(server.holder(PREFIX, &waits.name).as_deref(), Some("waiter"));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    soon("the lock", direct.lock(&claim("x", "next"))).await.unwrap();
 }
 
 #[tokio::test]

@@ -1,6 +1,8 @@
 //! What the tests with servers share: a way to look at a server that knows nothing of the backend's code.
 #![allow(dead_code, reason = "each test target uses some of it")]
 
+pub(crate) mod withholding;
+
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::{Claim, LockName, OwnerId};
