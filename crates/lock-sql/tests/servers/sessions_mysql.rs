@@ -23,7 +23,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// How many notes of holds there are whose session has the server's lock.
 const LOCKED: &str = "SELECT COUNT(*) FROM oarlock_hold WHERE name <> '' AND IS_USED_LOCK(k) <=> session";
 
-async fn client(server: &MariaDbServer) -> Arc<MySqlSessionLock> {
+pub(crate) async fn client(server: &MariaDbServer) -> Arc<MySqlSessionLock> {
     client_of(&server.url()).await
 }
 
@@ -65,21 +65,21 @@ impl Address {
     }
 }
 
-async fn raw(server: &MariaDbServer) -> MySqlConnection {
+pub(crate) async fn raw(server: &MariaDbServer) -> MySqlConnection {
     MySqlConnection::connect(&server.url()).await.unwrap()
 }
 
-async fn run(server: &MariaDbServer, script: &str) {
+pub(crate) async fn run(server: &MariaDbServer, script: &str) {
     raw(server).await.execute(sqlx::raw_sql(AssertSqlSafe(script))).await.unwrap();
 }
 
-async fn number(server: &MariaDbServer, query: &str) -> i64 {
+pub(crate) async fn number(server: &MariaDbServer, query: &str) -> i64 {
     let query = format!("SELECT CAST(({query}) AS SIGNED)");
     sqlx::query_scalar(AssertSqlSafe(query)).fetch_one(&mut raw(server).await).await.unwrap()
 }
 
 /// The session that a note names.
-async fn session_of(server: &MariaDbServer, name: &str) -> i64 {
+pub(crate) async fn session_of(server: &MariaDbServer, name: &str) -> i64 {
     number(server, &format!("SELECT session FROM oarlock_hold WHERE name = 'oarlock/{name}'")).await
 }
 

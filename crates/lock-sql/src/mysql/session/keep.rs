@@ -8,7 +8,7 @@ use super::connection::Identity;
 use super::release::of_session;
 use super::{MySqlSessionLock, arguments, changed, hex, script};
 use crate::keys::micros;
-use crate::server::{Again, Read};
+use crate::server::{Again, Answer, Read};
 use crate::session::{BySessions, keep};
 
 impl MySqlSessionLock {
@@ -29,11 +29,16 @@ impl MySqlSessionLock {
         let owner = hex(claim.owner.as_str());
         let values = [("{key}", &key.text()), ("{owner}", &owner), ("{rest}", rest), ("{of_session}", &of_session)];
         let answer = self.run(&self.statements.keep_alone, values, Again::Yes).await?;
-        let is_kept = answer.rows.first().map_or(Ok(0), |row| row.read::<i64, _>(0))? > 0;
+        let mut is_kept = counts(&answer)?;
         if let Some(session) = session {
             let ended = self.end_session(session).await.map_err(Error::after_something_was_done)?;
             if !ended {
                 return Err(self.not_ended().after_something_was_done());
+            }
+            // Until its end the session may have come to a request of its own, which keeps a hold that is over as well.
+            if !is_kept {
+                let answer = self.run(&self.statements.is_kept, values, Again::Yes).await;
+                is_kept = answer.and_then(|answer| counts(&answer)).map_err(Error::after_something_was_done)?;
             }
         }
         self.claims.settle(&claim.owner);
@@ -50,4 +55,9 @@ impl MySqlSessionLock {
         // Rows that were found count as well.
         Ok(if changed(&answer, 0) > 0 { Proclaimed::Shown } else { Proclaimed::NotHeld })
     }
+}
+
+/// Does the answer count a hold that goes on?
+fn counts(answer: &Answer<sqlx::MySql>) -> Result<bool> {
+    Ok(answer.rows.first().map_or(Ok(0), |row| row.read::<i64, _>(0))? > 0)
 }

@@ -60,6 +60,10 @@ const WAIT: &str = "@oarlock = GET_LOCK('oarlock_w_{id}', 0), {get}, @oarlock_w 
 const SHOW: &str = "INSERT INTO {t}_shown (owner, k, value, said_us, at_us)
     SELECT {owner}, '{key}', {value}, 0, {now} FROM DUAL WHERE @oarlock = 1 ON DUPLICATE KEY UPDATE at_us = {now}; ";
 
+/// Is the hold one that goes on without its session and its owner?
+const KEPT: &str = "SELECT COUNT(*) AS is_kept FROM {t}_hold
+    WHERE k = '{key}' AND owner = CONCAT('kept#', {owner}) AND expires_us > {now}";
+
 /// Has it be seen for whom a session waits.
 const WAITS: &str = "INSERT INTO {t}_wait (session, k, name, owner, at_us) VALUES ({id}, '{key}', {name}, {owner}, {now} - {waited})
     ON DUPLICATE KEY UPDATE at_us = IF(owner = {owner}, at_us, {now} - {waited}), k = '{key}', name = {name}, owner = {owner}";
@@ -119,6 +123,8 @@ pub(super) struct Statements {
     pub(super) keep: Statement,
     /// The same over another connection, of a hold that lasts.
     pub(super) keep_alone: Statement,
+    /// Answers whether a hold goes on without its session and its owner.
+    pub(super) is_kept: Statement,
     /// Owner, key. Says that its hold was ended by somebody else; it stands among the values, and is swept with them.
     pub(super) mark_evicted: Statement,
     /// Owner, key. Answers a row if that was said.
@@ -133,6 +139,8 @@ pub(super) struct Statements {
     /// A script: answers whether a session is there.
     pub(super) is_there: Statement,
     /// A script: frees what an owner has, or has by one session. The first statement says whether its lease still ran.
+    /// The value goes if a note went. Otherwise this may be late, and another session of the same owner have shown the
+    /// value and not written its note yet.
     pub(super) free: Statement,
     /// A script: answers what a session does.
     pub(super) look: Statement,
@@ -169,9 +177,7 @@ impl Statements {
         let keep = |which: &str| {
             format!(
                 "UPDATE {{t}}_hold SET owner = CONCAT('kept#', owner), session = 0, lease_us = {{rest}}, expires_us = {{now}} + {{rest}}
-                    WHERE k = '{{key}}' AND owner = {{owner}}{which};
-                SELECT COUNT(*) AS is_kept FROM {{t}}_hold
-                    WHERE k = '{{key}}' AND owner = CONCAT('kept#', {{owner}}) AND expires_us > {{now}}"
+                    WHERE k = '{{key}}' AND owner = {{owner}}{which}; {KEPT}"
             )
         };
         Self {
@@ -229,6 +235,7 @@ impl Statements {
             ),
             keep: fill(&format!("{}; DO RELEASE_LOCK('{{key}}')", keep(""))),
             keep_alone: fill(&keep("{of_session} AND expires_us > {now}")),
+            is_kept: fill(KEPT),
             mark_evicted: fill(
                 "INSERT INTO {t}_shown (owner, k, value, said_us, at_us) VALUES (CONCAT('evicted#', ?), ?, '', 0, {now})
                     ON DUPLICATE KEY UPDATE at_us = {now}",
@@ -250,8 +257,9 @@ impl Statements {
             is_there: fill("SELECT IS_USED_LOCK('oarlock_s_{id}') <=> {id} AS is_there FROM {epoch} AND e.floor = {floor}"),
             free: fill(
                 "DELETE FROM {t}_hold WHERE k = '{key}' AND owner = {owner}{of_session} AND expires_us > {now};
+                SET @oarlock_ended = ROW_COUNT();
                 DELETE FROM {t}_hold WHERE k = '{key}' AND owner = {owner}{of_session};
-                DELETE FROM {t}_shown WHERE owner = {first_owner} AND NOT EXISTS (
+                DELETE FROM {t}_shown WHERE owner = {first_owner} AND @oarlock_ended + ROW_COUNT() > 0 AND NOT EXISTS (
                     SELECT 1 FROM {t}_hold AS h
                     WHERE h.k = '{key}' AND h.owner IN ({first_owner}, CONCAT('kept#', {first_owner})))",
             ),
