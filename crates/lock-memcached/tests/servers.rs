@@ -111,8 +111,11 @@ async fn an_eviction_that_is_repeated_ends_no_other_hold() {
         let (lock, name) = (lock.clone(), held.name.clone());
         async move { lock.evict(&name).await }
     });
-    soon("the next grant", direct.lock(&next)).await.unwrap();
+    while server.holder(PREFIX, &held.name).is_some() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     proxy.hold_s2c();
+    direct.try_lock(&next).await.unwrap().unwrap();
     proxy.reset();
     proxy.forward();
     assert_eq!(soon("an answer", evicting).await.unwrap().unwrap_err().kind(), ErrorKind::Unknown);
