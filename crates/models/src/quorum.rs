@@ -1,9 +1,10 @@
 //! Quorum tokens: who holds a lock over three stores, while stores restart empty and answers are lost.
 //!
 //! It stands for `attempt`, `confirm` and `floor` (`acquire.rs`), `fit` (`rejoin.rs`), `renew_all` with the stores that
-//! grant a hold again which they lost (`renew.rs`), `leave` and `leave_later` (`release.rs`) and `check_settled`
-//! (`member.rs`) of `crates/lock-quorum/src`. Each store keeps the contract: it grants the lock to one owner at a time,
-//! answers a repeated request as the first one, and does nothing of a claim once it has answered the release.
+//! grant a hold again which they lost (`renew.rs`), `leave` and `leave_later` (`release.rs`) and the owners whom a
+//! store knows (`turns.rs`) of `crates/lock-quorum/src`. Each store keeps the contract: it grants the lock to one owner at
+//! a time, answers a repeated request as the first one, and does nothing of a claim once it has answered the release.
+//! Whoever asks a store again that was to give back is another owner there, and not served before the first is gone.
 //!
 //! There is no clock. A promise ends for the client first and then in the store, at any time. A store that restarted
 //! empty counts again when every promise that it forgot is over. Its tokens begin at its clock, which by then is above
@@ -20,16 +21,17 @@ const RISING: &str = "tokens rise";
 const NO_LOST_WAITER: &str = "nobody waits for what nobody gives up";
 const GONE: &str = "nothing is left of a claim that has ended";
 
+const SAME_OWNER: &str = "a store is asked again by the owner that was to give back";
 const UNHEARD_IS_UNDONE: &str = "a store that did not answer is not released";
 
 pub(crate) const PROOF: Proof = Proof {
     name: "quorum",
     stands_for: &[
         "crates/lock-quorum/src/acquire.rs",
-        "crates/lock-quorum/src/member.rs",
         "crates/lock-quorum/src/rejoin.rs",
         "crates/lock-quorum/src/release.rs",
         "crates/lock-quorum/src/renew.rs",
+        "crates/lock-quorum/src/turns.rs",
     ],
     rules: &[EXCLUSION, RISING, NO_LOST_WAITER, GONE],
     mutations: &[
@@ -40,7 +42,7 @@ pub(crate) const PROOF: Proof = Proof {
         "a store that restarted empty counts at once",
         "a store's mark is read before it grants",
         "what a store granted before it counts again is counted",
-        "a store is asked while a release is on its way to it",
+        SAME_OWNER,
         "what too few stores granted is kept",
         UNHEARD_IS_UNDONE,
         "a hold that is over is renewed",
@@ -110,7 +112,7 @@ struct Tie {
     ripe: bool,
     /// Its floor was raised to the token of the hold, and its mark is old enough.
     counts: bool,
-    /// A release is on its way.
+    /// A release of this owner is on its way; once it asks by another name, of an owner that has nothing.
     leaving: bool,
     /// The store has answered the last release.
     left: bool,
@@ -150,6 +152,8 @@ enum Action {
     Ask(usize, usize),
     /// The answer is lost, or the request arrives late.
     AskUnheard(usize, usize),
+    /// The request of an owner that is to give back arrives.
+    AskLate(usize, usize),
     Decide(usize),
     /// It raises the floor, and reads the mark.
     Confirm(usize, usize),
@@ -227,7 +231,7 @@ impl World {
     fn may(&self, rules: &Quorum, at: usize, store: usize, actions: &mut Vec<Action>) {
         let (client, tie) = (&self.clients[at], &self.clients[at].ties[store]);
         let takes = tie.held.is_some() || self.is_free(store);
-        let settled = !tie.leaving || rules.is("a store is asked while a release is on its way to it");
+        let settled = !tie.leaving || tie.held.is_none() || rules.is(SAME_OWNER);
         let mut push = |is: bool, action: fn(usize, usize) -> Action| is.then(|| actions.push(action(at, store)));
         match client.phase {
             Phase::Asking => {
@@ -246,6 +250,7 @@ impl World {
         }
         let can_land = !tie.left || rules.is(UNHEARD_IS_UNDONE);
         push(can_land && self.lost > 0 && tie.held.is_none() && takes && settled, Action::AskUnheard);
+        push(tie.leaving && self.lost > 0 && tie.held.is_none() && takes, Action::AskLate);
         push(tie.leaving, Action::Release);
         // Whoever asks so slowly asks anew.
         let may_elapse = client.phase != Phase::Asking || tie.held.is_none() || self.retries > 0;
@@ -275,6 +280,8 @@ impl World {
             tie.ripe = self.stores[store].unfit.is_none();
         }
         tie.held = Some(token);
+        // By another name, if need be.
+        tie.leaving &= rules.is(SAME_OWNER);
         token
     }
 }
@@ -352,6 +359,11 @@ impl Model for Quorum {
                 if !matches!(world.clients[at].phase, Phase::Asking | Phase::Confirming(_)) {
                     next.clients[at].ties[store].held = Some(0);
                 }
+            }
+            Action::AskLate(at, store) => {
+                next.lost -= 1;
+                next.grant(self, at, store);
+                next.clients[at].ties[store].leaving = true;
             }
             Action::Decide(at) => {
                 let client = &mut next.clients[at];
@@ -452,7 +464,11 @@ impl Model for Quorum {
                 rules.actions(world, &mut actions);
                 // Whoever is alive keeps up its promises and waits.
                 let goes_on = |action: &Action| match action {
-                    Action::Elapse(..) | Action::AskUnheard(..) | Action::Empty(_) | Action::Again(_) => false,
+                    Action::Elapse(..)
+                    | Action::AskUnheard(..)
+                    | Action::AskLate(..)
+                    | Action::Empty(_)
+                    | Action::Again(_) => false,
                     Action::Leave(at) => !asks(*at),
                     _ => true,
                 };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use conformance_tests::torture::{Server, Site};
 use rusqlite::Connection;
-use test_servers::RedisServer;
+use test_servers::{PostgresServer, RedisServer};
 
 use crate::torture::Killed;
 
@@ -29,6 +29,12 @@ pub(crate) fn redis() -> Site {
         servers.extend(RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).apart());
     }
     Site::of(servers, |addresses| url(addresses.iter().map(|address| format!("redis://{address}"))))
+}
+
+/// Three servers that save all.
+pub(crate) fn postgres() -> Site {
+    let servers = (0..3).flat_map(|_| PostgresServer::start().apart()).collect();
+    Site::of(servers, |addresses| url(addresses.iter().map(|address| PostgresServer::url_at(*address))))
 }
 
 /// Three files. The first is removed where a server would be killed.

@@ -30,8 +30,8 @@ const CRASHES: u32 = 60;
 pub(crate) struct Options {
     /// The backend on a store made for this: `sqlite`, `postgres`, `postgres-session`, `mysql`, `mysql-session`, `redis`;
     /// `redis-forgetful` or `memcached`, which keep nothing on disk; `zookeeper`, `zookeeper-rw` (with the setting
-    /// `curator=read-write`) or `etcd`, three servers each; a quorum of three, `quorum-redis` or `quorum-sqlite`; or the
-    /// URL of a store, of which only the clients are struck.
+    /// `curator=read-write`) or `etcd`, three servers each; a quorum of three, `quorum-redis`, `quorum-postgres` or
+    /// `quorum-sqlite`; or the URL of a store, of which only the clients are struck.
     backend: String,
     /// For how long.
     #[arg(long, default_value_t = 1.0)]
@@ -146,6 +146,7 @@ pub(crate) fn site(backend: &str, folder: &Path) -> Result<Site, String> {
         "redis-forgetful" => redis(&[]),
         "memcached" => one(MemcachedServer::start().apart(), |address| format!("memcached://{address}")),
         "quorum-redis" => quorum::redis(),
+        "quorum-postgres" => quorum::postgres(),
         "quorum-sqlite" => quorum::sqlite(folder),
         "zookeeper" => {
             Site::of(ZookeeperServers::start_with(3, &[]).apart(), |addresses| hosts("zookeeper", addresses)).balanced()
@@ -164,7 +165,7 @@ pub(crate) fn site(backend: &str, folder: &Path) -> Result<Site, String> {
             return Err(format!(
                 "{other:?} cannot be tortured: name sqlite, postgres, postgres-session, mysql, \
                   mysql-session, redis, redis-forgetful, memcached, zookeeper, zookeeper-rw, etcd, quorum-redis, \
-                  quorum-sqlite, or a URL"
+                  quorum-postgres, quorum-sqlite, or a URL"
             ));
         }
     })
@@ -190,7 +191,7 @@ pub(crate) fn on_a_runtime<T>(work: impl Future<Output = Result<T, String>>) -> 
 pub(crate) fn possible(backend: &str, lease: Duration) -> Duration {
     match backend {
         "etcd" => lease.max(ETCD_LEASE),
-        "quorum-redis" | "quorum-sqlite" => lease.min(quorum::REJOIN_AFTER),
+        quorum if quorum.starts_with("quorum-") => lease.min(quorum::REJOIN_AFTER),
         _ => lease,
     }
 }

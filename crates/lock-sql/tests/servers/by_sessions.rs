@@ -52,6 +52,8 @@ pub(crate) async fn ended_unheard<L: DistributedLock + 'static>(
         until("its end", &is_over).await;
         let held = claim("x", &format!("holder, kept: {is_kept}"));
         lock.try_lock(&held).await.unwrap().unwrap();
+        // Comes after what a claim began in the background, which is then not held up.
+        lock.inspect(&held.name).await.unwrap();
         proxy.hold_s2c();
         let ending = tokio::spawn({
             let (lock, held) = (Arc::clone(&lock), held.clone());
