@@ -25,9 +25,7 @@ impl MySqlLock {
 
     pub(super) async fn show_instead(&self, claim: &Claim, value: &LockValue) -> Result<Proclaimed> {
         let key = self.prefix.key(&claim.name);
-        // What was given up and lands late does not replace what was said after it.
-        let said = i64::try_from(self.server.clock.now().since_origin().as_micros()).unwrap_or(i64::MAX);
-        let arguments = arguments!(value.as_str(), said, key.as_str(), claim.owner.as_str());
+        let arguments = arguments!(value.as_str(), self.server.said_us(), key.as_str(), claim.owner.as_str());
         let answer = self.server.run(&self.statements.proclaim, arguments, Again::Yes).await?;
         // Rows that were found count as well.
         Ok(if changed(&answer, 0) > 0 { Proclaimed::Shown } else { Proclaimed::NotHeld })

@@ -24,7 +24,8 @@ impl PostgresLock {
     }
 
     pub(super) async fn show(&self, claim: &Claim, value: &LockValue) -> Result<Proclaimed> {
-        let arguments = arguments!(self.prefix.key(&claim.name), claim.owner.as_str(), value.as_str());
+        let (key, said_us) = (self.prefix.key(&claim.name), self.server.said_us());
+        let arguments = arguments!(key, claim.owner.as_str(), value.as_str(), said_us);
         let answer = self.server.run(&self.statements.proclaim, arguments, Again::Yes).await?;
         let is_shown = the_row(&answer)?.read(0)?;
         Ok(if is_shown { Proclaimed::Shown } else { Proclaimed::NotHeld })

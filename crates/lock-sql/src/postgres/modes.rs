@@ -95,14 +95,19 @@ impl PostgresLock {
     }
 
     pub(super) async fn set_permits(&self, name: &LockName, permits: u32) -> Result<bool> {
-        let arguments = arguments!(self.prefix.key(name), i64::from(permits));
-        let answer = self.server.run(&self.statements.resize, arguments, Again::Yes).await?;
-        let numbers: Vec<i64> = the_row(&answer)?.read(0)?;
-        match (numbers.first(), numbers.get(1)) {
-            (Some(0), _) => Ok(false),
-            (Some(1), _) => Ok(true),
-            (_, None) => Mode::Permits { take: 1, of: permits }.check_kind(Mode::Exclusive).map(|()| false),
-            (_, Some(most)) => Err(Mode::too_few(permits, u32::try_from(*most).unwrap_or(u32::MAX))),
+        let mut asked_before = None;
+        loop {
+            let arguments = arguments!(self.prefix.key(name), i64::from(permits), asked_before);
+            let answer = self.server.run(&self.statements.resize, arguments, Again::Yes).await?;
+            let numbers: Vec<i64> = the_row(&answer)?.read(0)?;
+            match (numbers.first(), numbers.get(1)) {
+                (Some(0), _) => return Ok(false),
+                (Some(1), _) => return Ok(true),
+                // By somebody else meanwhile, or by a request of ours without an answer.
+                (Some(4), Some(often)) => asked_before = Some(*often),
+                (_, None) => return Mode::Permits { take: 1, of: permits }.check_kind(Mode::Exclusive).map(|()| false),
+                (_, Some(most)) => return Err(Mode::too_few(permits, u32::try_from(*most).unwrap_or(u32::MAX))),
+            }
         }
     }
 }

@@ -232,9 +232,10 @@ BEGIN
     END LOOP;
 END $$;
 
--- Changes how many permits a semaphore has. Answers {1} it has so many, {0} it is not in use, {2} it is a lock, {3, so many} somebody
--- waits for.
-CREATE OR REPLACE FUNCTION {t}_resize(key text, permits bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
+-- Changes how many permits a semaphore has, if that was asked so often before. Answers {1} it has so many, {0} it is not in use,
+-- {2} it is a lock, {3, so many} somebody waits for, {4, so often} it was asked before. Whatever it is answered, a copy that lands
+-- later finds that it was asked more often.
+CREATE OR REPLACE FUNCTION {t}_resize(key text, permits bigint, asked bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     l {t}_lock;
     mark text;
@@ -242,6 +243,10 @@ DECLARE
 BEGIN
     PERFORM {t}_tell({t}_serve(key));
     SELECT * INTO l FROM {t}_lock WHERE name = key;
+    IF l.resizes IS DISTINCT FROM asked THEN
+        RETURN ARRAY[4, l.resizes];
+    END IF;
+    UPDATE {t}_lock SET resizes = resizes + 1 WHERE name = key;
     mark := {t}_held_as(l, {t}_now());
     IF mark IS NULL OR NOT {t}_is_mark(mark) OR mark = 'shared#' THEN
         RETURN ARRAY[CASE WHEN mark IS NULL THEN 0 ELSE 2 END];

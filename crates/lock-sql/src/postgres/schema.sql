@@ -1,4 +1,4 @@
--- The tables and functions of Oarlock's locks, version 6. Those of locks that several hold at a time follow in modes.sql. All times are microseconds since 1970 by the database's clock.
+-- The tables and functions of Oarlock's locks, version 7. Those of locks that several hold at a time follow in modes.sql. All times are microseconds since 1970 by the database's clock.
 -- Whoever uses the locks needs SELECT, INSERT, UPDATE and DELETE on the tables.
 --
 -- Whoever changes a lock has its row first, until the transaction's end, in one of three ways.
@@ -23,16 +23,18 @@ SELECT pg_advisory_xact_lock(hashtextextended('{t}', 1));
 
 -- Of each table that is swept: when that was, and behind which key it goes on.
 CREATE TABLE IF NOT EXISTS {t}_meta (key text PRIMARY KEY, value bigint NOT NULL, place text NOT NULL DEFAULT '');
-INSERT INTO {t}_meta VALUES ('version', 6), ('floor', 0), ('lock', 0), ('waiter', 0), ('client', 0), ('gone', 0),
+INSERT INTO {t}_meta VALUES ('version', 7), ('floor', 0), ('lock', 0), ('waiter', 0), ('client', 0), ('gone', 0),
     ('value', 0), ('holder', 0)
     ON CONFLICT DO NOTHING;
 -- Tables are of the mode of their first user. Those without one are of this.
 INSERT INTO {t}_meta VALUES ('mode', 0, 'row') ON CONFLICT DO NOTHING;
 
--- A lock's row stays when it is released, so that its token goes on. `waited_for`: somebody may be in line.
+-- A lock's row stays when it is released, so that its token goes on. `waited_for`: somebody may be in line. `resizes`: how often
+-- somebody changed its permits, or tried to.
 CREATE TABLE IF NOT EXISTS {t}_lock (
     name text COLLATE "C" PRIMARY KEY, owner text, token bigint NOT NULL, lease_us bigint NOT NULL,
-    since_us bigint NOT NULL, expires_us bigint NOT NULL, waited_for boolean NOT NULL DEFAULT false
+    since_us bigint NOT NULL, expires_us bigint NOT NULL, waited_for boolean NOT NULL DEFAULT false,
+    resizes bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
 -- Who waits, and where to tell them; and how: '' alone, 's' beside others, 'p2/5' with two of five permits.
@@ -49,9 +51,11 @@ CREATE TABLE IF NOT EXISTS {t}_client (id bigint PRIMARY KEY, seen_us bigint NOT
 CREATE TABLE IF NOT EXISTS {t}_gone (owner text PRIMARY KEY, at_us bigint NOT NULL);
 
 -- What owners show with their holds. Waiters have theirs here too, but only that of a holder is ever looked for. Whoever writes
--- here has the lock's row. A release deletes the owner's value, and what is left of others is swept.
+-- here has the lock's row. A release deletes the owner's value, and what is left of others is swept. The time at which it was said
+-- last, `said_us`, is by the owner's own clock.
 CREATE TABLE IF NOT EXISTS {t}_value (
-    owner text NOT NULL, name text COLLATE "C" NOT NULL, value text NOT NULL, at_us bigint NOT NULL, PRIMARY KEY (owner, name)
+    owner text NOT NULL, name text COLLATE "C" NOT NULL, value text NOT NULL, at_us bigint NOT NULL,
+    said_us bigint NOT NULL DEFAULT 0, PRIMARY KEY (owner, name)
 );
 
 CREATE OR REPLACE FUNCTION {t}_now() RETURNS bigint LANGUAGE sql AS $$
@@ -353,8 +357,9 @@ BEGIN
     CALL {t}_release(key, who, give_up, alone, in_time);
 END $$;
 
--- Shows something else with the lock. Answers whether this owner holds it.
-CREATE OR REPLACE FUNCTION {t}_proclaim(key text, who text, shown text) RETURNS boolean LANGUAGE plpgsql AS $$
+-- Shows something else with the lock, unless its owner said that earlier than what it shows: then this landed late. Answers whether
+-- this owner holds it.
+CREATE OR REPLACE FUNCTION {t}_proclaim(key text, who text, shown text, said bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     now_us bigint;
     l {t}_lock;
@@ -364,8 +369,9 @@ BEGIN
     IF l.owner IS DISTINCT FROM who OR l.expires_us <= now_us THEN
         RETURN false;
     END IF;
-    INSERT INTO {t}_value VALUES (who, key, shown, now_us)
-        ON CONFLICT (owner, name) DO UPDATE SET value = EXCLUDED.value, at_us = EXCLUDED.at_us;
+    INSERT INTO {t}_value AS v VALUES (who, key, shown, now_us, said)
+        ON CONFLICT (owner, name) DO UPDATE SET value = EXCLUDED.value, at_us = EXCLUDED.at_us, said_us = EXCLUDED.said_us
+        WHERE v.said_us <= EXCLUDED.said_us;
     RETURN true;
 END $$;
 

@@ -9,7 +9,7 @@ use crate::server::{Answer, Statement, Table};
 pub(super) const SCHEMA: &str = concat!(include_str!("schema.sql"), include_str!("modes.sql"));
 
 /// The version of the tables, in `meta`.
-pub(super) const VERSION: i64 = 6;
+pub(super) const VERSION: i64 = 7;
 
 /// How many rows of a table are looked at by one sweep.
 pub(super) const SWEPT_AT_ONCE: u64 = 500;
@@ -80,9 +80,9 @@ pub(super) struct Statements {
     pub(super) release_beside: Statement,
     /// $1 keys, $2 owners, $3 leases. Answers the owners that still held theirs beside others, which are prolonged.
     pub(super) renew_beside: Statement,
-    /// $1 key, $2 how many permits: see the function.
+    /// $1 key, $2 how many permits, $3 how often that was asked before; null: that is the question. See the function.
     pub(super) resize: Statement,
-    /// $1 key, $2 owner, $3 what is shown from now on: see the function.
+    /// $1 key, $2 owner, $3 what is shown from now on, $4 when that was said: see the function.
     pub(super) proclaim: Statement,
     /// $1 keys, $2 owners, $3 leases. Answers the owners that still held theirs, which are prolonged.
     pub(super) renew: Statement,
@@ -144,14 +144,14 @@ impl Statements {
                 "SELECT (SELECT value FROM {t}_meta WHERE key = 'version') AS version,
                     (SELECT place FROM {t}_meta WHERE key = 'mode') AS mode,
                     (SELECT count(*) FROM (SELECT place FROM {t}_meta LIMIT 1) AS m),
-                    (SELECT count(*) FROM (SELECT name, owner, token, lease_us, since_us, expires_us, waited_for
+                    (SELECT count(*) FROM (SELECT name, owner, token, lease_us, since_us, expires_us, waited_for, resizes
                         FROM {t}_lock LIMIT 1) AS l),
                     (SELECT count(*) FROM (SELECT name, ticket, owner, lease_us, client, place, mode FROM {t}_waiter LIMIT 1) AS w),
                     (SELECT count(*) FROM (SELECT name, owner, token, slots, lease_us, since_us, expires_us
                         FROM {t}_holder LIMIT 1) AS h),
                     (SELECT count(*) FROM (SELECT id, seen_us, listens FROM {t}_client LIMIT 1) AS c),
                     (SELECT count(*) FROM (SELECT owner, at_us FROM {t}_gone LIMIT 1) AS g),
-                    (SELECT count(*) FROM (SELECT owner, name, value, at_us FROM {t}_value LIMIT 1) AS v)",
+                    (SELECT count(*) FROM (SELECT owner, name, value, at_us, said_us FROM {t}_value LIMIT 1) AS v)",
             ),
             acquire: fill("SELECT {t}_acquire($1, $2, $3, $4, $5)"),
             acquire_free: fill("SELECT who, given FROM {t}_acquire_free($1, $2, $3)"),
@@ -169,8 +169,8 @@ impl Statements {
             acquire_beside: fill("SELECT {t}_acquire_beside($1, $2, $3, $4, $5, $6)"),
             release_beside: fill("CALL {t}_release_beside($1, $2, $3, $4, NULL)"),
             renew_beside: fill("SELECT {t}_renew_beside($1, $2, $3) AS owner"),
-            resize: fill("SELECT {t}_resize($1, $2)"),
-            proclaim: fill("SELECT {t}_proclaim($1, $2, $3)"),
+            resize: fill("SELECT {t}_resize($1, $2, $3)"),
+            proclaim: fill("SELECT {t}_proclaim($1, $2, $3, $4)"),
             renew: fill(
                 "UPDATE {t}_lock AS l SET lease_us = j.lease, expires_us = {t}_now() + j.lease
                 FROM unnest($1::text[], $2::text[], $3::bigint[]) AS j(name, owner, lease)

@@ -311,7 +311,7 @@ async fn rights_and_shapes() {
     for (spoil, said) in [
         ("UPDATE locks.own_meta SET value = 1 WHERE key = 'version'", "version 1"),
         (
-            "UPDATE locks.own_meta SET value = 6 WHERE key = 'version'; ALTER TABLE locks.own_lock RENAME lease_us TO l",
+            "UPDATE locks.own_meta SET value = 7 WHERE key = 'version'; ALTER TABLE locks.own_lock RENAME lease_us TO l",
             "shape",
         ),
     ] {

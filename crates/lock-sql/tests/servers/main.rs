@@ -11,6 +11,7 @@ mod hostile;
 mod kept_mysql;
 mod kept_postgres;
 mod kept_sessions;
+mod late_postgres;
 mod late_sessions_mysql;
 mod long_lines;
 mod notifying;

@@ -12,7 +12,7 @@ use super::{PostgresSessionLock, arguments};
 use crate::server::{Again, Mode, Read, Server, ServerOptions, fit, fit_mode};
 
 /// Of the tables.
-const VERSION: i64 = 7;
+const VERSION: i64 = 8;
 
 /// The first server that can end a transaction for its age, be it one that waits.
 const ENDS_OLD_TRANSACTIONS: i64 = 170_000;

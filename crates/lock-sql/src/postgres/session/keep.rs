@@ -33,7 +33,8 @@ impl PostgresSessionLock {
     }
 
     pub(super) async fn show(&self, claim: &Claim, value: &LockValue) -> Result<Proclaimed> {
-        let arguments = arguments!(self.prefix.key(&claim.name), claim.owner.as_str(), value.as_str());
+        let (name, said_us) = (self.prefix.key(&claim.name), self.server.said_us());
+        let arguments = arguments!(name, claim.owner.as_str(), value.as_str(), said_us);
         let answer = self.server.run(&self.statements.show, arguments, Again::Yes).await?;
         let is_shown = the_row(&answer)?.read(0)?;
         Ok(if is_shown { Proclaimed::Shown } else { Proclaimed::NotHeld })

@@ -1,4 +1,4 @@
--- The tables and functions of Oarlock's locks by sessions (mode=session), version 7, for PostgreSQL 14 or later. All times
+-- The tables and functions of Oarlock's locks by sessions (mode=session), version 8, for PostgreSQL 14 or later. All times
 -- are microseconds since 1970 by the database's clock. Whoever uses the locks needs SELECT, INSERT, UPDATE and DELETE on
 -- the tables, and USAGE and SELECT on the sequence.
 --
@@ -23,7 +23,7 @@ SELECT pg_advisory_xact_lock(hashtextextended('{t}', 1));
 CREATE TABLE IF NOT EXISTS {t}_meta (key text PRIMARY KEY, value bigint NOT NULL, place text NOT NULL DEFAULT '');
 -- Tables without a mode are those of rows.
 INSERT INTO {t}_meta SELECT 'mode', 0, 'session' WHERE NOT EXISTS (SELECT FROM {t}_meta) ON CONFLICT DO NOTHING;
-INSERT INTO {t}_meta VALUES ('version', 7), ('base', 0), ('hold', 0), ('wait', 0), ('value', 0)
+INSERT INTO {t}_meta VALUES ('version', 8), ('base', 0), ('hold', 0), ('wait', 0), ('value', 0)
     ON CONFLICT DO NOTHING;
 
 CREATE SEQUENCE IF NOT EXISTS {t}_token;
@@ -42,9 +42,10 @@ CREATE UNLOGGED TABLE IF NOT EXISTS {t}_wait (
 ) WITH (fillfactor = 50);
 
 -- What owners show with their holds. Whoever writes here has the row of the note. A release deletes the owner's value, and what
--- is left of others is swept.
+-- is left of others is swept. The time at which it was said last, `said_us`, is by the owner's own clock.
 CREATE UNLOGGED TABLE IF NOT EXISTS {t}_value (
-    owner text NOT NULL, name text COLLATE "C" NOT NULL, value text NOT NULL, at_us bigint NOT NULL, PRIMARY KEY (owner, name)
+    owner text NOT NULL, name text COLLATE "C" NOT NULL, value text NOT NULL, at_us bigint NOT NULL,
+    said_us bigint NOT NULL DEFAULT 0, PRIMARY KEY (owner, name)
 );
 
 CREATE OR REPLACE FUNCTION {t}_now() RETURNS bigint LANGUAGE sql AS $$
@@ -182,8 +183,9 @@ BEGIN
     RETURN answer;
 END $$;
 
--- Shows something else with the lock. Answers whether this owner holds it.
-CREATE OR REPLACE FUNCTION {t}_show(its_name text, who text, shown text) RETURNS boolean LANGUAGE plpgsql AS $$
+-- Shows something else with the lock, unless its owner said that earlier than what it shows: then this landed late. Answers
+-- whether this owner holds it.
+CREATE OR REPLACE FUNCTION {t}_show(its_name text, who text, shown text, said bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     now_us bigint;
     h {t}_hold;
@@ -193,8 +195,9 @@ BEGIN
     IF h.owner IS DISTINCT FROM who OR h.expires_us <= now_us THEN
         RETURN false;
     END IF;
-    INSERT INTO {t}_value VALUES (who, its_name, shown, now_us)
-        ON CONFLICT (owner, name) DO UPDATE SET value = EXCLUDED.value, at_us = EXCLUDED.at_us;
+    INSERT INTO {t}_value AS v VALUES (who, its_name, shown, now_us, said)
+        ON CONFLICT (owner, name) DO UPDATE SET value = EXCLUDED.value, at_us = EXCLUDED.at_us, said_us = EXCLUDED.said_us
+        WHERE v.said_us <= EXCLUDED.said_us;
     RETURN true;
 END $$;
 

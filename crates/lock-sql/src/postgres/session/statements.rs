@@ -66,7 +66,7 @@ pub(super) struct Statements {
     pub(super) keep: Statement,
     /// $1 name, $2 owner, $3 for how long, $4 process or null, $5 its beginning: see the function.
     pub(super) keep_alone: Statement,
-    /// $1 name, $2 owner, $3 what is shown from now on: see the function.
+    /// $1 name, $2 owner, $3 what is shown from now on, $4 when that was said: see the function.
     pub(super) show: Statement,
     /// Over a session: `{lease}`, `{key}` and `{owner}` are to be filled in. Answers a row if that was held.
     pub(super) renew: Statement,
@@ -105,7 +105,7 @@ impl Statements {
                 "SELECT (SELECT count(*) FROM (SELECT key, name, owner, token, pid, began_us, lease_us, since_us, expires_us
                         FROM {t}_hold LIMIT 1) AS h),
                     (SELECT count(*) FROM (SELECT pid, key, name, owner FROM {t}_wait LIMIT 1) AS w),
-                    (SELECT count(*) FROM (SELECT owner, name, value, at_us FROM {t}_value LIMIT 1) AS v),
+                    (SELECT count(*) FROM (SELECT owner, name, value, at_us, said_us FROM {t}_value LIMIT 1) AS v),
                     {t}_counted()",
             ),
             open: fill("SELECT {t}_open()"),
@@ -115,7 +115,7 @@ impl Statements {
             release_showing: fill("CALL {t}_release_showing("),
             keep: fill("CALL {t}_keep("),
             keep_alone: fill("SELECT {t}_keep_alone($1, $2, $3, $4, $5)"),
-            show: fill("SELECT {t}_show($1, $2, $3)"),
+            show: fill("SELECT {t}_show($1, $2, $3, $4)"),
             renew: fill(
                 "UPDATE {t}_hold SET lease_us = {lease}, expires_us = {t}_now() + {lease}
                 WHERE key = {key} AND owner = {owner} RETURNING pid",
