@@ -132,8 +132,8 @@ where
         }
     }
 
-    /// The time of this process's own clock, which goes with what an owner says: what was given up and lands late does not
-    /// replace what was said after it.
+    /// The time of this process's own clock, which goes with what an owner says: what was given up and lands late does
+    /// not replace what was said after it.
     pub(crate) fn said_us(&self) -> i64 {
         i64::try_from(self.clock.now().since_origin().as_micros()).unwrap_or(i64::MAX)
     }

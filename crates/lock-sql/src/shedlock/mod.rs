@@ -15,7 +15,8 @@
 //! 2. **Renew**: our lock first, then the row. So the row never ends before our lock. If one is lost, the other is
 //!    given up.
 //! 3. **Release**: the row first, so that the next in our line finds it free. If a request to take the row may still be
-//!    on its way, the row comes last: after our lock is released, that request can do nothing.
+//!    on its way, the row comes last: after our lock is released, that request can do nothing. Whoever ends a hold has
+//!    seen it, and names its `locked_at`: a request that lands late leaves later holds, as those of the same host.
 //! 4. **Keep**: the row first, then our lock, so that nobody finds the row free while our lock is kept. Both then have
 //!    another owner, `kept#` and the first owner's text. What that one asks late finds that the row is another's.
 //! 5. **Evict**: the row first, whoever has it, then our lock, by the same owner.

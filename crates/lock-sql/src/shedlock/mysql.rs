@@ -18,7 +18,7 @@ use sqlx::mysql::{MySqlArguments, MySqlRow};
 
 use super::Shedlock;
 use super::layout::{Column, Layout, TableName};
-use super::table::{Columns, Rows, Seen, Table, Taken};
+use super::table::{Columns, Row, Rows, Seen, Table, Taken};
 use crate::keys::micros;
 use crate::mysql::{Argument, MySql, MySqlLock, NOW, Text, arguments, changed, number_of};
 use crate::server::{Again, Answer, Read, Server, ServerOptions, Statement, Unsettled, of_one_lease, some_at_a_time};
@@ -111,7 +111,7 @@ struct Statements {
     prolong: Statement,
     /// The same for a single one. Lease, row, owner.
     prolong_one: Statement,
-    /// Ends its owner's hold. Row, owner.
+    /// Ends its owner's hold since then. Row, owner, since when.
     free: Statement,
     /// Has the row outlive its owner. For how long, the owner from then on, row, owner, key, owner.
     keep: Statement,
@@ -126,8 +126,12 @@ struct Statements {
 /// Our lock, if the owner holds it. Key, owner.
 const HELD: &str = "{t}_lock AS l WHERE l.name = ? AND l.owner = ? AND l.expires_us > {now_us}";
 
+/// Since when a row is held, as the column has it: all our sessions are at UTC.
+const AT: &str = "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', locked_at)";
+
 /// What there is to see of the row `s`, and of our lock `l`.
-const SEEN: &str = "CAST(CONVERT(s.locked_by USING utf8mb4) AS BINARY) AS who, TIMESTAMPDIFF(MICROSECOND, {now}, s.lock_until) AS left_us,
+const SEEN: &str = "CAST(CONVERT(s.locked_by USING utf8mb4) AS BINARY) AS who, {at_us} AS at_us,
+    TIMESTAMPDIFF(MICROSECOND, {now}, s.lock_until) AS left_us,
     TIMESTAMPDIFF(MICROSECOND, s.locked_at, {now}) AS held_us, IF(l.expires_us > {now_us}, l.owner, NULL) AS ours";
 
 impl Statements {
@@ -156,7 +160,8 @@ impl Statements {
         let key = if layout.is_plain { "CONCAT('oarlock/', s.name)" } else { "s.name" };
         let key = format!("CAST(CONVERT({key} USING utf8mb4) AS BINARY)");
         let fill = |text: &str| {
-            let text = text.replace("{held}", HELD).replace("{seen}", SEEN).replace("{key}", &key);
+            let text =
+                text.replace("{held}", HELD).replace("{seen}", SEEN).replace("{at_us}", AT).replace("{key}", &key);
             let text = text.replace("{until}", &until).replace("{floor}", &floor);
             let text = text.replace("{now}", &in_zone("SYSDATE(6)")).replace("{now_us}", NOW);
             Statement::from(options.reached.table.fill(&text.replace("{s}", &layout.table)))
@@ -177,7 +182,9 @@ impl Statements {
             ),
             prolong: prolong(PROLONGED_AT_ONCE),
             prolong_one: prolong(1),
-            free: fill("UPDATE {s} SET lock_until = {floor} WHERE name = ? AND locked_by = ? AND lock_until > {now}"),
+            free: fill(
+                "UPDATE {s} SET lock_until = {floor} WHERE name = ? AND locked_by = ? AND {at_us} = ? AND lock_until > {now}",
+            ),
             keep: fill(
                 "UPDATE {s} SET lock_until = {until}, locked_by = ?
                 WHERE name = ? AND locked_by = ? AND lock_until > {now} AND EXISTS (SELECT 1 FROM {held})",
@@ -278,8 +285,8 @@ impl Table for MySqlTable {
         some_at_a_time(of_one_lease(claims, PROLONGED_AT_ONCE), |some| self.prolong_some(some)).await
     }
 
-    async fn free(&self, name: &LockName, by: &OwnerId) -> Result<bool> {
-        let arguments = arguments!(Text(&self.layout.row(name)), Text(by.as_str()));
+    async fn free(&self, name: &LockName, seen: &Row) -> Result<bool> {
+        let arguments = arguments!(Text(&self.layout.row(name)), Text(seen.by.as_str()), seen.at_us);
         // Sent again, it would say that the row was another's.
         Ok(changed(&self.run(&self.statements.free, arguments, Again::No).await?, 0) > 0)
     }
@@ -348,6 +355,7 @@ fn seen(row: &MySqlRow) -> Result<Seen> {
     let text = |bytes: Option<Vec<u8>>| bytes.map(text);
     let columns = Columns {
         who: text(row.read("who")?),
+        at_us: row.read("at_us")?,
         held_us: row.read("held_us")?,
         left_us: row.read("left_us")?,
         ours: text(row.read("ours")?),

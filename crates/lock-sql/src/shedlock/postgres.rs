@@ -13,7 +13,7 @@ use sqlx::postgres::PgRow;
 
 use super::Shedlock;
 use super::layout::{Column, Layout};
-use super::table::{Columns, Rows, Seen, Table, Taken};
+use super::table::{Columns, Row, Rows, Seen, Table, Taken};
 use crate::keys::{duration, micros};
 use crate::postgres::{Postgres, PostgresLock, arguments, the_row};
 use crate::server::{Again, Answer, Read, Server, ServerOptions, Statement, Unsettled, some_at_a_time};
@@ -96,7 +96,7 @@ struct Statements {
     take: Statement,
     /// $1 rows, $2 owners, $3 leases. Answers the owners that still had theirs, which are prolonged.
     prolong: Statement,
-    /// $1 row, $2 owner. Ends its hold; a row if it had it.
+    /// $1 row, $2 owner, $3 since when. Ends that hold; a row if it had it.
     free: Statement,
     /// $1 row, $2 key, $3 owner, $4 for how long. Has the row outlive its owner; a row if it does.
     keep: Statement,
@@ -117,7 +117,8 @@ impl Statements {
             let text = text.replace("{floor}", &at("{t}_now()")).replace("{until}", &after("$4"));
             let text =
                 text.replace("{until_each}", &after("j.lease")).replace("{key}", &format!("{key} COLLATE \"C\""));
-            let text = text.replace("{held}", HELD).replace("{seen}", SEEN).replace("{now}", NOW);
+            let text =
+                text.replace("{held}", HELD).replace("{seen}", SEEN).replace("{at_us}", AT).replace("{now}", NOW);
             Statement::from(options.reached.table.fill(&text.replace("{s}", &layout.table)))
         };
         Self {
@@ -139,7 +140,8 @@ impl Statements {
                 WHERE s.name = j.name AND s.locked_by = j.owner AND s.lock_until > {now} RETURNING j.owner AS who",
             ),
             free: fill(
-                "UPDATE {s} SET lock_until = {floor} WHERE name = $1 AND locked_by = $2 AND lock_until > {now} RETURNING 1",
+                "UPDATE {s} SET lock_until = {floor} WHERE name = $1 AND locked_by = $2
+                    AND {at_us} = $3 AND lock_until > {now} RETURNING 1",
             ),
             keep: fill(
                 "WITH held AS MATERIALIZED ({held})
@@ -161,8 +163,12 @@ impl Statements {
 /// Our lock, if the owner holds it: whoever would change that waits until this is committed.
 const HELD: &str = "SELECT 1 FROM {t}_lock WHERE name = $2 AND owner = $3 AND expires_us > {t}_now() FOR SHARE";
 
+/// Since when a row is held, as the column has it.
+const AT: &str = "(extract(epoch FROM locked_at) * 1000000)::bigint";
+
 /// What there is to see of the row `s`, and of our lock `l`.
-const SEEN: &str = "s.locked_by AS who, (extract(epoch FROM s.lock_until - {now}) * 1000000)::bigint AS left_us,
+const SEEN: &str =
+    "s.locked_by AS who, {at_us} AS at_us, (extract(epoch FROM s.lock_until - {now}) * 1000000)::bigint AS left_us,
     (extract(epoch FROM {now} - s.locked_at) * 1000000)::bigint AS held_us,
     CASE WHEN l.expires_us > {t}_now() THEN l.owner END AS ours";
 
@@ -217,9 +223,10 @@ impl Table for PostgresTable {
         some_at_a_time(claims.chunks(PROLONGED_AT_ONCE), |some| self.prolong_some(some)).await
     }
 
-    async fn free(&self, name: &LockName, by: &OwnerId) -> Result<bool> {
+    async fn free(&self, name: &LockName, seen: &Row) -> Result<bool> {
+        let arguments = arguments!(self.layout.row(name), seen.by.as_str(), seen.at_us);
         // Sent again, it would say that the row was another's.
-        let answer = self.run(&self.statements.free, arguments!(self.layout.row(name), by.as_str()), Again::No).await?;
+        let answer = self.run(&self.statements.free, arguments, Again::No).await?;
         Ok(!answer.rows.is_empty())
     }
 
@@ -257,6 +264,7 @@ impl Table for PostgresTable {
 fn seen(row: &PgRow) -> Result<Seen> {
     let columns = Columns {
         who: row.read("who")?,
+        at_us: row.read("at_us")?,
         held_us: row.read("held_us")?,
         left_us: row.read("left_us")?,
         ours: row.read("ours")?,

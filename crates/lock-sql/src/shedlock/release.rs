@@ -8,7 +8,7 @@ use lock_core::{Claim, DistributedLock, Error, ErrorKind, Holder, Kept, LockName
 use super::Shedlock;
 use super::table::{Table, first};
 
-/// How often an eviction looks whose hold it has to end.
+/// How often it is looked which hold is to be ended.
 const TRIES: usize = 100;
 
 impl<B: DistributedLock, T: Table> Shedlock<B, T> {
@@ -18,11 +18,11 @@ impl<B: DistributedLock, T: Table> Shedlock<B, T> {
         if self.table.unsettled().contains(owner) {
             // Until our lock is given back, what is on its way may take the row.
             let unlocked = self.ours.unlock(claim).await?;
-            let had_row = self.table.free(name, owner).await?;
+            let had_row = self.free_row(name, owner).await?;
             self.table.unsettled().forget(owner);
             return Ok(both(unlocked, had_row));
         }
-        let had_row = self.table.free(name, owner).await?;
+        let had_row = self.free_row(name, owner).await?;
         Ok(both(self.ours.unlock(claim).await?, had_row))
     }
 
@@ -42,7 +42,7 @@ impl<B: DistributedLock, T: Table> Shedlock<B, T> {
         let kept = self.ours.keep(claim, rest).await?;
         if kept == Kept::NotHeld {
             // Our lock was lost in between.
-            self.table.free(name, &owner.kept()).await?;
+            self.free_row(name, &owner.kept()).await?;
         }
         // Whatever is on its way finds that the owner does not hold our lock.
         self.table.unsettled().forget(owner);
@@ -58,8 +58,8 @@ impl<B: DistributedLock, T: Table> Shedlock<B, T> {
                 // One of ours may be about to take it.
                 return self.ours.evict(name).await;
             };
-            // By owner, so that whoever is named in the answer is the one who lost it, and not the next.
-            if !self.table.free(name, &row.by).await? {
+            // That hold, so that whoever is named in the answer is the one who lost it, and not the next.
+            if !self.table.free(name, row).await? {
                 continue;
             }
             let ours = ours.filter(|holder| holder.owner == first(&row.by));
@@ -70,9 +70,26 @@ impl<B: DistributedLock, T: Table> Shedlock<B, T> {
             }
             return Ok(ours.or_else(|| seen.holder()));
         }
+        Err(self.changes_hands())
+    }
+
+    /// Ends the hold of this one, and answers whether it had the row. Should that land late, a later hold of its stays.
+    pub(super) async fn free_row(&self, name: &LockName, by: &OwnerId) -> Result<bool> {
+        for _ in 0..TRIES {
+            let row = self.table.look(name).await?.row;
+            let Some(row) = row.filter(|row| row.by == *by) else { return Ok(false) };
+            // If not, a request to take the row may have landed just then.
+            if self.table.free(name, &row).await? {
+                return Ok(true);
+            }
+        }
+        Err(self.changes_hands())
+    }
+
+    fn changes_hands(&self) -> Error {
         let table = &self.table.layout().table;
         let message = format!("the lock's row in {table} changes hands all the time; try again");
-        Err(Error::new(ErrorKind::Unavailable, message))
+        Error::new(ErrorKind::Unavailable, message)
     }
 }
 

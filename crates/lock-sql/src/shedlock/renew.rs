@@ -35,7 +35,7 @@ impl<B: DistributedLock, T: Table> Shedlock<B, T> {
 
     /// Our lock was lost, and others of ours need not wait for the end of the row.
     async fn leave_row(&self, claim: &Claim) {
-        if let Err(error) = self.table.free(&claim.name, &claim.owner).await {
+        if let Err(error) = self.free_row(&claim.name, &claim.owner).await {
             tracing::debug!(%error, "a row stays until its time is over");
         }
     }

@@ -24,8 +24,9 @@ pub(super) trait Table: fmt::Debug + Send + Sync + 'static {
     /// Prolongs the rows that their owners still have, and answers of each whether it does.
     async fn prolong(&self, claims: &[Claim]) -> Vec<Result<bool>>;
 
-    /// Ends the hold of this one, and answers whether it had the row.
-    async fn free(&self, name: &LockName, by: &OwnerId) -> Result<bool>;
+    /// Ends the hold that was seen, and answers whether it had the row. What is sent here may land late: a later hold
+    /// stays, be it by the same owner, unless it began at the same time as far as the table tells times apart.
+    async fn free(&self, name: &LockName, seen: &Row) -> Result<bool>;
 
     /// Has the row outlive its owner for so long, and answers whether it does. Not if the owner does not hold our lock
     /// at that moment.
@@ -59,6 +60,8 @@ pub(super) enum Taken {
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) by: OwnerId,
+    /// Since when, as the table has it: `locked_by` alone may be a host's name, or who waited and takes it again.
+    pub(super) at_us: i64,
     pub(super) held_for: Duration,
     pub(super) left: Duration,
 }
@@ -80,19 +83,22 @@ pub(super) struct Rows {
     pub(super) more: bool,
 }
 
-/// What is read of a row: who has it, and for how many microseconds it does since and on; and who has our lock.
+/// What is read of a row: who has it, since when, and for how many microseconds it does since and on; and who has our
+/// lock.
 #[derive(Debug)]
 pub(super) struct Columns {
     pub(super) who: Option<String>,
+    pub(super) at_us: Option<i64>,
     pub(super) held_us: Option<i64>,
     pub(super) left_us: Option<i64>,
     pub(super) ours: Option<String>,
 }
 
 impl From<Columns> for Seen {
-    fn from(Columns { who, held_us, left_us, ours }: Columns) -> Self {
+    fn from(Columns { who, at_us, held_us, left_us, ours }: Columns) -> Self {
         let row = who.map(|who| Row {
             by: OwnerId::from_store(&who),
+            at_us: at_us.unwrap_or_default(),
             held_for: duration(held_us.unwrap_or_default()),
             left: duration(left_us.unwrap_or_default()),
         });
@@ -131,7 +137,7 @@ pub(super) mod tests {
     /// One who has the row, and one who has our lock.
     pub(in crate::shedlock) fn seen(who: Option<&str>, ours: Option<&str>) -> Seen {
         let text = |text: Option<&str>| text.map(str::to_owned);
-        Columns { who: text(who), held_us: Some(1), left_us: Some(2), ours: text(ours) }.into()
+        Columns { who: text(who), at_us: Some(0), held_us: Some(1), left_us: Some(2), ours: text(ours) }.into()
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -19,11 +20,15 @@ const LONG: Duration = Duration::from_secs(300);
 
 type Ours = Shedlock<MemoryLock, Fake>;
 
-/// Rows in memory: who has each, and until when.
+/// Who has a row, until when, and since which request to take it.
+type Has = (OwnerId, Instant, i64);
+
+/// Rows in memory.
 #[derive(Debug)]
 struct Fake {
     store: MemoryLock,
-    rows: Mutex<HashMap<String, (OwnerId, Instant)>>,
+    rows: Mutex<HashMap<String, Has>>,
+    taken: AtomicI64,
     layout: Layout,
     unsettled: Unsettled,
     /// Requests to take a row, and to prolong rows, are held up.
@@ -31,7 +36,7 @@ struct Fake {
 }
 
 impl Fake {
-    fn change<T>(&self, name: &LockName, change: impl FnOnce(&mut Option<(OwnerId, Instant)>) -> T) -> T {
+    fn change<T>(&self, name: &LockName, change: impl FnOnce(&mut Option<Has>) -> T) -> T {
         let mut rows = self.rows.lock().unwrap();
         let mut row = rows.remove(name.as_str());
         let answer = change(&mut row);
@@ -40,9 +45,9 @@ impl Fake {
     }
 
     fn row(&self, name: &LockName) -> Option<Row> {
-        let (by, until) = self.rows.lock().unwrap().get(name.as_str())?.clone();
+        let (by, until, at_us) = self.rows.lock().unwrap().get(name.as_str())?.clone();
         let left = until.saturating_duration_since(Instant::now());
-        (!left.is_zero()).then_some(Row { by, held_for: Duration::ZERO, left })
+        (!left.is_zero()).then_some(Row { by, at_us, held_for: Duration::ZERO, left })
     }
 
     async fn ours(&self, name: &LockName) -> Option<OwnerId> {
@@ -58,19 +63,24 @@ impl Fake {
         match self.row(&claim.name).filter(|row| row.by != claim.owner) {
             Some(row) => Taken::Busy { by: Some(row.by), left: row.left },
             None => {
-                self.change(&claim.name, |row| *row = Some((claim.owner.clone(), Instant::now() + claim.lease)));
+                self.take_for(&claim.name, &claim.owner, claim.lease);
                 Taken::Ours
             }
         }
     }
 
+    fn take_for(&self, name: &LockName, owner: &OwnerId, lease: Duration) {
+        let at = self.taken.fetch_add(1, Ordering::Relaxed);
+        self.change(name, |row| *row = Some((owner.clone(), Instant::now() + lease, at)));
+    }
+
     /// Gives the row that this one has to that one, until then.
     fn pass(&self, name: &LockName, by: &OwnerId, to: OwnerId, until: Instant) -> bool {
-        let has_it = self.row(name).is_some_and(|row| row.by == *by);
-        if has_it {
-            self.change(name, |row| *row = Some((to, until)));
+        let has = self.row(name).filter(|row| row.by == *by);
+        if let Some(row) = &has {
+            self.change(name, |has| *has = Some((to, until, row.at_us)));
         }
-        has_it
+        has.is_some()
     }
 
     async fn pass_the_gate(&self) {
@@ -103,8 +113,9 @@ impl Table for Fake {
         claims.iter().map(prolong).collect()
     }
 
-    async fn free(&self, name: &LockName, by: &OwnerId) -> Result<bool> {
-        Ok(self.pass(name, by, by.clone(), Instant::now()))
+    async fn free(&self, name: &LockName, seen: &Row) -> Result<bool> {
+        let is_seen = self.row(name).is_some_and(|row| row.at_us == seen.at_us);
+        Ok(is_seen && self.pass(name, &seen.by, seen.by.clone(), Instant::now()))
     }
 
     async fn keep(&self, claim: &Claim, rest: Duration) -> Result<bool> {
@@ -139,8 +150,9 @@ async fn ours() -> Ours {
     let options = ServerOptions::new("postgres://h").unwrap();
     let layout = Layout::of(&options, "shedlock".to_owned(), &columns, &["timestamp"]).unwrap();
     let store = MemoryLock::new();
-    let (rows, unsettled, held_up) = (Mutex::default(), Unsettled::default(), watch::Sender::default());
-    Shedlock::new(store.clone(), Fake { store: store.client(), rows, layout, unsettled, held_up }).await
+    let (rows, taken) = (Mutex::default(), AtomicI64::default());
+    let (unsettled, held_up) = (Unsettled::default(), watch::Sender::default());
+    Shedlock::new(store.clone(), Fake { store: store.client(), rows, taken, layout, unsettled, held_up }).await
 }
 
 fn claim(owner: &str) -> Claim {
@@ -152,7 +164,7 @@ fn theirs(lock: &Ours) -> bool {
     let name = claim("").name;
     let is_free = lock.table.row(&name).is_none();
     if is_free {
-        lock.table.change(&name, |row| *row = Some((OwnerId::from_store("java"), Instant::now() + LONG)));
+        lock.table.take_for(&name, &OwnerId::from_store("java"), LONG);
     }
     is_free
 }

@@ -3,6 +3,7 @@
 //! where it is told to use the database's time.
 
 use std::cell::Cell;
+use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,8 +11,9 @@ use std::time::{Duration, Instant};
 use crate::common::{BOUND, LONG, claim, granted, in_background, in_line, lasting, renewed, showing, soon, until};
 use futures_util::future::join_all;
 use lock_core::{
-    DistributedLock, ErrorKind, Finding, Kept, ListQuery, LockName, Locks, OnceRun, Renewal, Skipped, Unlocked,
+    DistributedLock, ErrorKind, Finding, Kept, ListQuery, LockName, Locks, OnceRun, Renewal, Result, Skipped, Unlocked,
 };
+use lock_sql::ServerOptions;
 use test_servers::Proxy;
 
 /// Long enough to be noticed.
@@ -29,8 +31,17 @@ pub(crate) trait Site {
     /// The database at this address, without any setting.
     fn url_at(&self, address: SocketAddr) -> String;
 
-    /// A client of ours, at this address.
-    async fn client_at(&self, address: SocketAddr) -> Arc<dyn DistributedLock>;
+    /// A client of ours.
+    async fn connect(&self, options: ServerOptions) -> Arc<dyn DistributedLock>;
+
+    fn options_at(&self, address: SocketAddr) -> ServerOptions {
+        let options = ServerOptions::new(&self.url_at(address)).unwrap().timeout(Duration::from_secs(6));
+        options.shedlock("shedlock").unwrap()
+    }
+
+    async fn client_at(&self, address: SocketAddr) -> Arc<dyn DistributedLock> {
+        self.connect(self.options_at(address)).await
+    }
 
     async fn client(&self) -> Arc<dyn DistributedLock> {
         self.client_at(self.address()).await
@@ -41,6 +52,12 @@ pub(crate) trait Site {
 
     /// Somebody's own hand.
     async fn run(&self, statement: &str);
+
+    /// Keeps all others from the table until this is dropped.
+    async fn keep_table(&self) -> impl Sized;
+
+    /// Does a request wait for the table?
+    async fn table_is_waited_for(&self) -> bool;
 }
 
 /// A Java program with ShedLock.
@@ -228,6 +245,81 @@ pub(crate) async fn a_late_request(site: impl Site) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(java.locks("x", LONG).await);
+}
+
+/// A client behind a proxy. On a second connection, which the sweep in the background may make, no statement would be
+/// known yet.
+async fn over_one_connection(site: &impl Site) -> (Proxy, Arc<dyn DistributedLock>) {
+    let proxy = Proxy::new(site.address());
+    let lock = site.connect(site.options_at(proxy.address()).connections(1)).await;
+    (proxy, lock)
+}
+
+/// Somebody asks for what looks at the row and then changes it. What changes it waits in front of the server until the
+/// proxy forwards, and who asked is told that nobody knows. Before that, all is done once: the connection knows the
+/// statements.
+async fn lands_late<T: Debug>(
+    site: &impl Site,
+    proxy: &Proxy,
+    mut begin: impl AsyncFnMut(),
+    ask: impl AsyncFn() -> Result<T>,
+) {
+    until("it is held back", async || {
+        begin().await;
+        ask().await.unwrap();
+        begin().await;
+        let table = site.keep_table().await;
+        let held_back = async {
+            until("a look at the table", async || site.table_is_waited_for().await).await;
+            proxy.hold_c2s_of_present();
+            drop(table);
+            tokio::time::sleep(REST).await;
+            proxy.end_for_clients();
+        };
+        match soon("an answer", async { tokio::join!(ask(), held_back) }).await.0 {
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Unknown, "{error}"),
+            // The sweep in the background had the connection in between, and what was asked went over the next one.
+            Ok(_) => {
+                proxy.forward();
+                return false;
+            }
+        }
+        true
+    })
+    .await;
+}
+
+/// Case 271: an owner gives the row back, nobody answers, it does so again and takes the row once more; then the first
+/// request lands.
+pub(crate) async fn a_late_release_of_the_same_owner(site: impl Site) {
+    let (proxy, lock) = over_one_connection(&site).await;
+    let (held, mut java) = (claim("x", "ours"), site.java("worker-7").await);
+    let take = async || drop(lock.try_lock(&held).await.unwrap().unwrap());
+    lands_late(&site, &proxy, take, async || lock.unlock(&held).await).await;
+    assert_eq!(soon("an answer", lock.unlock(&held)).await.unwrap(), Unlocked::Released);
+    take().await;
+    proxy.forward();
+    for _ in 0..20 {
+        assert!(!java.locks("x", LONG).await);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(lock.unlock(&held).await.unwrap(), Unlocked::Released);
+}
+
+/// Case 272: somebody evicts a job of a host whose processes have one name, and nobody answers; the host's next job goes
+/// on when the request lands.
+pub(crate) async fn a_late_eviction_of_the_same_host(site: impl Site) {
+    let (proxy, lock) = over_one_connection(&site).await;
+    let (job, mut java) = (name("x"), site.java("host").await);
+    lands_late(&site, &proxy, async || assert!(java.locks("x", LONG).await), async || lock.evict(&job).await).await;
+    assert!(java.unlocks("x", Duration::ZERO).await);
+    until("the next job", async || java.locks("x", LONG).await).await;
+    proxy.forward();
+    for _ in 0..20 {
+        assert!(java.extends("x", LONG).await);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(lock.evict(&job).await.unwrap().unwrap().owner.as_str(), "host");
 }
 
 /// What they hold is listed beside ours, page by page, and can be evicted.

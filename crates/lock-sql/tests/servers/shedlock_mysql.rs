@@ -11,7 +11,7 @@ use crate::shedlock::{self, Java, Site, is_found, refused};
 use lock_core::{DistributedLock, Renewal, Unlocked};
 use lock_sql::{MySqlLock, ServerOptions};
 use sqlx::mysql::MySqlConnectOptions;
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, MySqlConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, MySqlConnection};
 use test_servers::MariaDbServer;
 
 /// As in ShedLock's documentation, where the type is `TIMESTAMP(3)`.
@@ -44,9 +44,8 @@ impl Site for MariaDb {
         format!("mysql://root@{address}/mysql")
     }
 
-    async fn client_at(&self, address: SocketAddr) -> Arc<dyn DistributedLock> {
-        let options = ServerOptions::new(&self.url_at(address)).unwrap().timeout(Duration::from_secs(6));
-        MySqlLock::with_shedlock(options.shedlock("shedlock").unwrap()).await.unwrap()
+    async fn connect(&self, options: ServerOptions) -> Arc<dyn DistributedLock> {
+        MySqlLock::with_shedlock(options).await.unwrap()
     }
 
     async fn java(&self, by: &'static str) -> Program {
@@ -57,6 +56,19 @@ impl Site for MariaDb {
 
     async fn run(&self, statement: &str) {
         run(&self.0, statement).await;
+    }
+
+    async fn keep_table(&self) -> impl Sized {
+        let mut connection = MySqlConnection::connect(&self.0.url()).await.unwrap();
+        connection.execute(sqlx::raw_sql("LOCK TABLES shedlock WRITE")).await.unwrap();
+        connection
+    }
+
+    async fn table_is_waited_for(&self) -> bool {
+        let mut raw = MySqlConnection::connect(&self.0.url()).await.unwrap();
+        let waiting = "SELECT COUNT(*) FROM information_schema.PROCESSLIST
+            WHERE STATE LIKE 'Waiting for table%' AND INFO LIKE '%shedlock%'";
+        sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut raw).await.unwrap() > 0
     }
 }
 
@@ -122,9 +134,10 @@ macro_rules! scenarios {
 
 scenarios! {
     timestamp "TIMESTAMP(3)": what_they_hold what_we_hold until_when_they_hold what_is_kept a_row_that_is_gone a_late_request
-        seen_and_evicted a_name_that_is_too_long all_of_them_exclude_each_other;
-    datetime "DATETIME(3)": what_they_hold what_we_hold until_when_they_hold what_is_kept seen_and_evicted
+        a_late_release_of_the_same_owner a_late_eviction_of_the_same_host seen_and_evicted a_name_that_is_too_long
         all_of_them_exclude_each_other;
+    datetime "DATETIME(3)": what_they_hold what_we_hold until_when_they_hold what_is_kept a_late_eviction_of_the_same_host
+        seen_and_evicted all_of_them_exclude_each_other;
 }
 
 /// What a table keeps of a time does not make ours end early; that the server's zone is not that of UTC is found where

@@ -9,7 +9,7 @@ use crate::common::{LONG, claim, connect, granted, in_background, lasting, until
 use crate::shedlock::{self, Java, Site, refused};
 use lock_core::{DistributedLock, ListQuery, Unlocked};
 use lock_sql::{PostgresLock, ServerOptions};
-use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use test_servers::{PgBouncer, PostgresServer};
 
 /// As in ShedLock's documentation.
@@ -37,9 +37,8 @@ impl Site for Postgres {
         PostgresServer::url_at(address)
     }
 
-    async fn client_at(&self, address: SocketAddr) -> Arc<dyn DistributedLock> {
-        let options = ServerOptions::new(&self.url_at(address)).unwrap().timeout(Duration::from_secs(6));
-        PostgresLock::with_shedlock(options.shedlock("shedlock").unwrap()).await.unwrap()
+    async fn connect(&self, options: ServerOptions) -> Arc<dyn DistributedLock> {
+        PostgresLock::with_shedlock(options).await.unwrap()
     }
 
     async fn java(&self, by: &'static str) -> Program {
@@ -51,6 +50,18 @@ impl Site for Postgres {
 
     async fn run(&self, statement: &str) {
         by_hand::run(&self.0, statement).await;
+    }
+
+    async fn keep_table(&self) -> impl Sized {
+        let mut connection = by_hand::raw(&self.0).await;
+        connection.execute(sqlx::raw_sql("BEGIN; LOCK TABLE shedlock")).await.unwrap();
+        connection
+    }
+
+    async fn table_is_waited_for(&self) -> bool {
+        by_hand::number(&self.0, "SELECT count(*) FROM pg_locks WHERE relation = 'shedlock'::regclass AND NOT granted")
+            .await
+            > 0
     }
 }
 
@@ -102,7 +113,8 @@ macro_rules! scenarios {
 }
 
 scenarios! {
-    what_they_hold what_we_hold until_when_they_hold what_is_kept a_row_that_is_gone a_late_request seen_and_evicted
+    what_they_hold what_we_hold until_when_they_hold what_is_kept a_row_that_is_gone a_late_request
+    a_late_release_of_the_same_owner a_late_eviction_of_the_same_host seen_and_evicted
     a_name_that_is_too_long all_of_them_exclude_each_other
 }
 
