@@ -47,9 +47,7 @@ impl MySqlSessionLock {
 
     pub(super) async fn show(&self, claim: &Claim, value: &LockValue) -> Result<Proclaimed> {
         let key = self.key(&claim.name).text();
-        // What was given up and lands late does not replace what was said after it.
-        let said = i64::try_from(self.server.clock.now().since_origin().as_micros()).unwrap_or(i64::MAX);
-        let (value, owner) = (value.as_str(), claim.owner.as_str());
+        let (value, owner, said) = (value.as_str(), claim.owner.as_str(), self.server.said_us());
         let arguments = arguments!(value, said, key.as_str(), owner, said, value, said);
         let answer = self.server.run(&self.statements.proclaim, arguments, Again::Yes).await?;
         // Rows that were found count as well.
