@@ -297,8 +297,7 @@ async fn tables_of_the_version_before() {
 async fn an_end_whose_answer_is_lost_is_unknown() {
     let server = PostgresServer::start();
     let proxy = Proxy::new(server.address());
-    // With one connection, which the sweep in the background uses as well: on a second one, nothing is prepared yet.
-    let options = ServerOptions::new(&PostgresServer::url_at(proxy.address())).unwrap().connections(1);
-    let lock = PostgresLock::with(options).await.unwrap();
-    by_sessions::ended_unheard(Arc::new(lock), &proxy, &*client(&server).await).await;
+    let lock = PostgresLock::connect(&PostgresServer::url_at(proxy.address()), "oarlock").await.unwrap();
+    let direct = client(&server).await;
+    by_sessions::ended_unheard(Arc::new(lock), &*direct, &proxy, &*direct).await;
 }
