@@ -62,6 +62,14 @@ struct Mode {
     ended_below: u64,
     /// Connections with these numbers have ended for the server.
     forgotten: Range<u64>,
+    /// Once a request has one of these in it, the answers of its connection wait.
+    telling: Vec<Vec<u8>>,
+}
+
+impl Mode {
+    fn tells(&self, request: &[u8]) -> bool {
+        self.telling.iter().any(|text| request.windows(text.len()).any(|part| part == text))
+    }
 }
 
 /// What happens to what goes one way.
@@ -81,7 +89,7 @@ struct Way {
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
-    mode: watch::Sender<Mode>,
+    mode: Arc<watch::Sender<Mode>>,
     connections: Arc<Connections>,
     runtime: Option<Runtime>,
 }
@@ -106,9 +114,9 @@ impl Proxy {
             let _entered = runtime.enter();
             TcpListener::from_std(listener).expect("a socket")
         };
-        let mode = watch::Sender::new(Mode::default());
+        let mode = Arc::new(watch::Sender::new(Mode::default()));
         let connections = Arc::<Connections>::default();
-        runtime.spawn(accept(listener, server, mode.subscribe(), Arc::clone(&connections)));
+        runtime.spawn(accept(listener, server, Arc::clone(&mode), Arc::clone(&connections)));
         Ok(Self { address, mode, connections, runtime: Some(runtime) })
     }
 
@@ -167,6 +175,12 @@ impl Proxy {
     /// Requests over the connection with this number are done, and their answers wait.
     pub fn hold_answers_of(&self, number: u64) {
         self.mode.send_modify(|mode| mode.answers.held = number..number + 1);
+    }
+
+    /// The next request with one of these texts in it is done, and its answer waits, with all that comes after it over the
+    /// same connection. Other connections go on.
+    pub fn hold_answers_to(&self, texts: impl IntoIterator<Item = String>) {
+        self.mode.send_modify(|mode| mode.telling = texts.into_iter().map(String::into_bytes).collect());
     }
 
     /// The connection with this number ends for the server, and its client is not told, as where a network forgot it and
@@ -246,7 +260,12 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, server: SocketAddr, mode: watch::Receiver<Mode>, connections: Arc<Connections>) {
+async fn accept(
+    listener: TcpListener,
+    server: SocketAddr,
+    mode: Arc<watch::Sender<Mode>>,
+    connections: Arc<Connections>,
+) {
     while let Ok((client, _)) = listener.accept().await {
         let (refuse, leads_to) = {
             let mode = mode.borrow();
@@ -258,28 +277,22 @@ async fn accept(listener: TcpListener, server: SocketAddr, mode: watch::Receiver
         let server = leads_to.unwrap_or(server);
         let number = connections.made.fetch_add(1, Ordering::SeqCst);
         connections.open().insert(number);
-        let (mode, connections) = (mode.clone(), Arc::clone(&connections));
+        let (mode, connections) = (Arc::clone(&mode), Arc::clone(&connections));
         tokio::spawn(async move {
-            carry(client, server, number, mode, &connections).await;
+            carry(client, server, number, &mode, &connections).await;
             connections.open().remove(&number);
         });
     }
 }
 
-async fn carry(
-    mut client: TcpStream,
-    server: SocketAddr,
-    number: u64,
-    mut mode: watch::Receiver<Mode>,
-    all: &Connections,
-) {
+async fn carry(mut client: TcpStream, server: SocketAddr, number: u64, modes: &watch::Sender<Mode>, all: &Connections) {
     let Ok(mut server) = TcpStream::connect(server).await else { return };
     if let Ok(from) = server.local_addr() {
         all.ports().insert(from.port(), number);
     }
     let whole = [client.set_nodelay(true), server.set_nodelay(true)];
     let (Ok(ending), false) = (SockRef::from(&client).try_clone(), whole.iter().any(Result::is_err)) else { return };
-    let (mut ended, mut forgotten) = (mode.clone(), mode.clone());
+    let [mut mode, mut ended, mut forgotten] = [(); 3].map(|()| modes.subscribe());
     let end_for_client = async {
         if ended.wait_for(|mode| number < mode.ended_below).await.is_ok() {
             // It fails if it had ended before.
@@ -290,8 +303,8 @@ async fn carry(
     let over = {
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
-        let requests = pump(from_client, to_server, number, mode.clone(), |mode| &mode.requests, APART);
-        let answers = pump(from_server, to_client, number, mode.clone(), |mode| &mode.answers, Duration::ZERO);
+        let requests = pump(from_client, to_server, number, modes, |mode| &mode.requests, APART);
+        let answers = pump(from_server, to_client, number, modes, |mode| &mode.answers, Duration::ZERO);
         tokio::select! {
             // First: what was held is lost, also if it is let go in the same moment.
             biased;
@@ -335,12 +348,12 @@ async fn pump(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
     number: u64,
-    mut mode: watch::Receiver<Mode>,
+    modes: &watch::Sender<Mode>,
     way: fn(&Mode) -> &Way,
     apart: Duration,
 ) -> io::Result<()> {
     let (sender, mut on_the_way) = mpsc::channel::<(Instant, Vec<u8>)>(ON_THE_WAY);
-    let delays = mode.clone();
+    let (mut mode, delays) = (modes.subscribe(), modes.subscribe());
     let reading = async move {
         let mut buffer = vec![0; 64 * 1024];
         loop {
@@ -366,6 +379,12 @@ async fn pump(
                 tokio::time::sleep_until(written + apart).await;
             }
             written = Instant::now();
+            if to_server && mode.borrow().tells(&piece) {
+                modes.send_modify(|mode| {
+                    mode.answers.held = number..number + 1;
+                    mode.telling.clear();
+                });
+            }
             if piece.is_empty() {
                 return if gone { Ok(()) } else { to.shutdown().await };
             }
@@ -387,148 +406,4 @@ fn drawn(delay: &Range<Duration>) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Longer than any step takes.
-    const BOUND: Duration = Duration::from_secs(20);
-
-    /// What the server saw, a client that is connected to it through a proxy, and that.
-    async fn connected() -> (TcpStream, TcpStream, Proxy) {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let proxy = Proxy::new(listener.local_addr().unwrap());
-        let client = TcpStream::connect(proxy.address()).await.unwrap();
-        let (server, _) = listener.accept().await.unwrap();
-        (server, client, proxy)
-    }
-
-    async fn hears(stream: &mut TcpStream, wanted: &[u8]) {
-        let mut heard = vec![0; wanted.len()];
-        tokio::time::timeout(BOUND, stream.read_exact(&mut heard)).await.unwrap().unwrap();
-        assert_eq!(heard, wanted);
-    }
-
-    async fn hears_nothing(stream: &mut TcpStream) {
-        let mut heard = [0];
-        assert!(tokio::time::timeout(Duration::from_millis(100), stream.read(&mut heard)).await.is_err());
-    }
-
-    #[tokio::test]
-    async fn one_way_is_held_and_goes_on_even_after_its_sender_is_gone() {
-        let (mut server, mut client, proxy) = connected().await;
-        proxy.hold_c2s();
-        client.write_all(b"late").await.unwrap();
-        server.write_all(b"answer").await.unwrap();
-        hears(&mut client, b"answer").await;
-        drop(client);
-        hears_nothing(&mut server).await;
-        proxy.forward();
-        hears(&mut server, b"late").await;
-        let end = tokio::time::timeout(BOUND, server.read(&mut [0])).await.unwrap();
-        assert_eq!(end.unwrap(), 0);
-    }
-
-    #[tokio::test]
-    async fn what_was_sent_arrives_after_its_sender_was_sent_away() {
-        let (mut server, mut client, proxy) = connected().await;
-        proxy.hold_c2s_of_present();
-        client.write_all(b"first").await.unwrap();
-        hears_nothing(&mut server).await;
-        proxy.end_for_clients();
-        let end = tokio::time::timeout(BOUND, client.read(&mut [0])).await.unwrap();
-        assert_eq!(end.unwrap(), 0);
-        drop(client);
-        // It is answered, and more is sent: nobody is there for the answer.
-        server.write_all(b"tick").await.unwrap();
-        proxy.forward();
-        hears(&mut server, b"first").await;
-        server.write_all(b"tock").await.unwrap();
-        let end = tokio::time::timeout(BOUND, server.read(&mut [0])).await.unwrap();
-        assert_eq!(end.unwrap(), 0);
-    }
-
-    #[tokio::test]
-    async fn one_connection_hears_late_and_another_in_time() {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let proxy = Proxy::new(listener.local_addr().unwrap());
-        let mut pairs = Vec::new();
-        for _ in 0..2 {
-            let client = TcpStream::connect(proxy.address()).await.unwrap();
-            pairs.push((client, listener.accept().await.unwrap().0));
-        }
-        assert_eq!(proxy.open(), [0, 1]);
-        proxy.hold_answers_of(0);
-        for (client, server) in &mut pairs {
-            client.write_all(b"?").await.unwrap();
-            hears(server, b"?").await;
-            server.write_all(b"!").await.unwrap();
-        }
-        hears(&mut pairs[1].0, b"!").await;
-        hears_nothing(&mut pairs[0].0).await;
-        proxy.forward();
-        hears(&mut pairs[0].0, b"!").await;
-        pairs.truncate(1);
-        let ended = async {
-            while proxy.open() != [0] {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(BOUND, ended).await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn answers_alone_are_held() {
-        let (mut server, mut client, proxy) = connected().await;
-        proxy.hold_s2c();
-        client.write_all(b"request").await.unwrap();
-        hears(&mut server, b"request").await;
-        server.write_all(b"answer").await.unwrap();
-        hears_nothing(&mut client).await;
-        proxy.forward();
-        hears(&mut client, b"answer").await;
-    }
-
-    /// Delays add nothing up: what is sent at once arrives at once, later.
-    #[tokio::test]
-    async fn one_way_is_delayed() {
-        const DELAY: Duration = Duration::from_millis(500);
-        let (mut server, mut client, proxy) = connected().await;
-        proxy.delay_s2c(DELAY..DELAY * 2);
-        let start = Instant::now();
-        for _ in 0..10 {
-            client.write_all(b"?").await.unwrap();
-            hears(&mut server, b"?").await;
-            server.write_all(b"!").await.unwrap();
-        }
-        hears(&mut client, b"!").await;
-        assert!(start.elapsed() >= DELAY);
-        hears(&mut client, b"!!!!!!!!!").await;
-        assert!(start.elapsed() < DELAY * 10);
-    }
-
-    #[tokio::test]
-    async fn a_reset_loses_what_was_held_and_refused_is_closed() {
-        let (mut server, mut client, proxy) = connected().await;
-        proxy.hold_c2s();
-        client.write_all(b"lost").await.unwrap();
-        hears_nothing(&mut server).await;
-        proxy.refuse();
-        proxy.reset();
-        for stream in [&mut client, &mut server] {
-            let error = tokio::time::timeout(BOUND, stream.read(&mut [0])).await.unwrap().unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
-        }
-        let mut refused = TcpStream::connect(proxy.address()).await.unwrap();
-        // Closed, or reset if something was sent; nothing is answered.
-        assert!(matches!(tokio::time::timeout(BOUND, refused.read(&mut [0])).await.unwrap(), Ok(0) | Err(_)));
-        assert_eq!(proxy.connections(), 1);
-        proxy.forward();
-        drop(TcpStream::connect(proxy.address()).await.unwrap());
-        let carried = async {
-            while proxy.connections() == 1 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(BOUND, carried).await.unwrap();
-    }
-}
+mod tests;

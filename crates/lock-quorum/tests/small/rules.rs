@@ -111,7 +111,7 @@ async fn what_is_taken_again_is_released_though_the_release_came_first() {
     .await;
 }
 
-/// 280. Whoever waits gives back what too few stores granted, and is granted it later; then the first release lands once
+/// 279. Whoever waits gives back what too few stores granted, and is granted it later; then the first release lands once
 /// more. The hold goes on, and all see its owner by the one name.
 #[tokio::test]
 async fn a_release_that_lands_again_ends_no_later_hold() {

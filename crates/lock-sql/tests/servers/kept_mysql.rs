@@ -243,6 +243,5 @@ async fn an_end_whose_answer_is_lost_is_unknown() {
     let server = MariaDbServer::start();
     let proxy = Proxy::new(server.address());
     let lock = client(&format!("mysql://root@{}/mysql", proxy.address())).await;
-    let direct = client(&server.url()).await;
-    by_sessions::ended_unheard(lock, &*direct, &proxy, &*direct).await;
+    by_sessions::ended_unheard(lock, &proxy, &*client(&server.url()).await).await;
 }

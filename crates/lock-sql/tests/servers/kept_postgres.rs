@@ -298,6 +298,5 @@ async fn an_end_whose_answer_is_lost_is_unknown() {
     let server = PostgresServer::start();
     let proxy = Proxy::new(server.address());
     let lock = PostgresLock::connect(&PostgresServer::url_at(proxy.address()), "oarlock").await.unwrap();
-    let direct = client(&server).await;
-    by_sessions::ended_unheard(Arc::new(lock), &*direct, &proxy, &*direct).await;
+    by_sessions::ended_unheard(Arc::new(lock), &proxy, &*client(&server).await).await;
 }

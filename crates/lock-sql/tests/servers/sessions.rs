@@ -47,8 +47,7 @@ async fn an_end_whose_answer_is_lost_is_unknown() {
     let server = PostgresServer::start();
     let proxy = Proxy::new(server.address());
     let lock = PostgresSessionLock::connect(&PostgresServer::url_at(proxy.address()), "oarlock").await.unwrap();
-    let lock = Arc::new(lock);
-    by_sessions::ended_unheard(Arc::clone(&lock), &*lock, &proxy, &*client(&server).await).await;
+    by_sessions::ended_unheard(Arc::new(lock), &proxy, &*client(&server).await).await;
 }
 
 /// 267. A hold is evicted, and its owner gives it back before it could hear of that: it is told.

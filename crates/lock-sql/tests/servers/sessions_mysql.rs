@@ -113,7 +113,7 @@ async fn an_end_whose_answer_is_lost_is_unknown() {
     let server = MariaDbServer::start();
     let proxy = Proxy::new(server.address());
     let lock = client_of(&format!("mysql://root@{}/mysql", proxy.address())).await;
-    by_sessions::ended_unheard(Arc::clone(&lock), &*lock, &proxy, &*client(&server).await).await;
+    by_sessions::ended_unheard(lock, &proxy, &*client(&server).await).await;
 }
 
 /// 267. A hold is evicted, and its owner gives it back before it could hear of that: it is told.
