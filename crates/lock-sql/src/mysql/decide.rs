@@ -143,7 +143,9 @@ impl State {
         {
             grants.grant(who, self.absent.contains(&who.owner));
         }
-        let change = grants.change(waiters.peek().is_none())?;
+        // Also if there are as many: what was asked before, and lands later, finds that something was written since.
+        let always = matches!(asks, Asks::Resize(_));
+        let change = grants.change(waiters.peek().is_none(), always)?;
         // What else there is to be written can wait, and so does who asks.
         let is_needed = !matches!(asks, Asks::Wants(_)) || change.token != self.token;
         is_needed.then_some(change)
@@ -215,7 +217,7 @@ impl<'a> Grants<'a> {
         self.added.push(held);
     }
 
-    fn change(self, serves_all: bool) -> Option<Change> {
+    fn change(self, serves_all: bool, always: bool) -> Option<Change> {
         let (state, now) = (self.state, self.state.now_us);
         let is_kept = |owner: &String| self.held.iter().any(|held| held.owner == *owner);
         let only = state.owner.as_deref().and_then(as_only_reader);
@@ -259,7 +261,7 @@ impl<'a> Grants<'a> {
             change.owner = None;
         }
         let is_new = change.owner != state.owner || change.token != state.token || !change.removed.is_empty();
-        is_new.then_some(change)
+        (is_new || always).then_some(change)
     }
 }
 
@@ -331,6 +333,15 @@ mod tests {
         assert_eq!(seen(&state), (Some("permits#1"), vec!["a", "b"], vec!["c"]));
         let state = after(&state, &Asks::Leave(&["a".to_owned(), "b".to_owned()]));
         assert_eq!(seen(&state), (Some("permits#1"), vec!["c"], vec![]));
+    }
+
+    #[test]
+    fn as_many_permits_are_written_too() {
+        let state = wants(&free(), "a", "p1/2");
+        let change = state.decide(&Asks::Resize(2)).unwrap();
+        assert_eq!((change.owner.as_deref(), change.token), (Some("permits#2"), state.token));
+        assert_eq!((change.added, change.removed, change.granted), (vec![], vec![], vec![]));
+        assert!(state.decide(&Asks::Leave(&[])).is_none());
     }
 
     #[test]

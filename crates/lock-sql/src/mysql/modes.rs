@@ -289,15 +289,12 @@ impl MySqlLock {
         loop {
             let (state, _) = self.state(&key, None).await?;
             let Some(kind) = state.kind("") else { return Ok(false) };
-            let Some(of) = kind.permits() else {
+            if kind.permits().is_none() {
                 return Mode::Permits { take: 1, of: permits }.check_kind(kind).map(|()| false);
-            };
+            }
             let most = state.waiters.iter().map(|waits| waits.mode.weight()).max().unwrap_or_default();
             if most > permits {
                 return Err(Mode::too_few(permits, most));
-            }
-            if of == permits {
-                return Ok(true);
             }
             let change = state.decide(&Asks::Resize(permits));
             if let Some(change) = change
