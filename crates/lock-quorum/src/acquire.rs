@@ -33,20 +33,12 @@ pub(crate) enum Denied {
 
 impl QuorumLock {
     pub(crate) async fn take_or_leave(&self, claim: &Claim) -> Result<Option<Grant>> {
-        let taken = match self.attempt(claim, Rest::Nothing, self.0.clock.now()).await {
+        match self.attempt(claim, Rest::Nothing, self.0.clock.now()).await {
             Ok(grant) => Ok(Some(grant)),
             Err(Denied::Busy) => Ok(None),
             Err(Denied::Young { left, undone }) => Err(rejoin::young(left, undone)),
             Err(Denied::Error(error)) => Err(error),
-        };
-        let nothing_is_left = match &taken {
-            Ok(granted) => granted.is_none(),
-            Err(error) => error.is_refused(),
-        };
-        if nothing_is_left {
-            self.0.forget(claim);
         }
-        taken
     }
 
     /// Asks all stores for the lock, now or not at all. `first`: when any of them was asked for it first.

@@ -140,14 +140,26 @@ impl Member {
         self.late.store(late, Ordering::Relaxed);
     }
 
+    /// The claim by which it is now asked for the lock.
+    pub(crate) fn next(&self, claim: &Claim) -> Claim {
+        self.turns.next(claim).into_owned()
+    }
+
     /// Takes the lock there.
     pub(crate) async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
-        self.client()?.try_lock(&self.turns.next(claim)).await.map_err(|error| self.named(error))
+        let known = self.turns.next(claim);
+        self.try_lock_as_known(&known).await
+    }
+
+    /// Takes it with the owner that it knows.
+    pub(crate) async fn try_lock_as_known(&self, known: &Claim) -> Result<Option<Grant>> {
+        self.client()?.try_lock(known).await.map_err(|error| self.named(error))
     }
 
     /// Waits for the lock there.
     pub(crate) async fn lock(&self, claim: &Claim) -> Result<Grant> {
-        self.client()?.lock(&self.turns.next(claim)).await.map_err(|error| self.named(error))
+        let known = self.turns.next(claim);
+        self.client()?.lock(&known).await.map_err(|error| self.named(error))
     }
 
     pub(crate) async fn renew(&self, claims: &[Claim]) -> Result<Vec<Result<Renewal>>> {
@@ -159,24 +171,36 @@ impl Member {
         Ok(self.client()?.renew(&known).await)
     }
 
-    /// Gives back what is held there, or gives up. The owner asks for nothing any more, but this may be repeated.
+    /// Gives back what is held there, of all turns, or gives up. The owner asks for nothing any more, but this may be
+    /// repeated.
     pub(crate) async fn unlock(&self, claim: &Claim) -> Result<Unlocked> {
-        self.unlock_as_known(&self.turns.current(claim)).await
+        let known = self.turns.current(claim);
+        let unlocked = self.unlock_as_known(&known).await?;
+        for open in self.turns.open(claim) {
+            self.unlock_as_known(&open).await?;
+        }
+        Ok(unlocked)
     }
 
     /// The claim to give back there, by an owner that may ask for the lock again meanwhile.
     pub(crate) fn leave(&self, claim: &Claim) -> Claim {
-        self.turns.leave(claim);
-        self.turns.current(claim).into_owned()
+        self.turns.leave(claim)
     }
 
-    /// Gives back a claim with the owner by which it was asked for.
+    /// Gives back a claim with the owner that it knows.
     pub(crate) async fn unlock_as_known(&self, known: &Claim) -> Result<Unlocked> {
-        match self.client.get() {
-            Some(client) => client.unlock(known).await.map_err(|error| self.named(error)),
+        let unlocked = match self.client.get() {
+            Some(client) => client.unlock(known).await.map_err(|error| self.named(error))?,
             // By this client, nothing was ever asked of it.
-            None => Ok(Unlocked::NotHeld),
-        }
+            None => Unlocked::NotHeld,
+        };
+        self.settle(known);
+        Ok(unlocked)
+    }
+
+    /// Nothing of this claim is left there, with the owner that it knows.
+    pub(crate) fn settle(&self, known: &Claim) {
+        self.turns.settle(known);
     }
 
     /// The owner asks for nothing any more.
@@ -205,8 +229,8 @@ impl Member {
 
     pub(crate) async fn evict_owner(&self, name: &LockName, owner: &OwnerId) -> Result<Option<Holder>> {
         let client = self.client()?;
-        let status = client.inspect(name).await?;
-        let known = status.holders.into_iter().map(|holder| holder.owner).find(|known| turns::owner(known) == *owner);
+        let held = client.holder(name).await?.map(|holder| holder.owner);
+        let known = held.filter(|known| turns::owner(known) == *owner);
         Ok(client.evict_owner(name, known.as_ref().unwrap_or(owner)).await?.map(as_asked))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Claim, ErrorKind, Result, Unlocked};
+use lock_core::{Claim, ErrorKind, OwnerId, Result, Unlocked};
 use std::sync::Arc;
 use tokio::time::{Instant, sleep};
 
@@ -23,7 +23,10 @@ impl QuorumLock {
             |answers: &[Option<Result<Unlocked>>]| matches!(tally::unlocked(answers, held, false), Some(Ok(_)));
         let answers = inner.ask(|member| Box::pin(member.unlock(claim)), decided).await;
         let answer = tally::unlocked(&answers, held, true).expect("no more answers come");
-        if answer.is_ok() {
+        if answer.is_err() {
+            // It may be repeated, and is forgotten in the end.
+            inner.members.iter().for_each(|member| drop(member.leave(claim)));
+        } else {
             let open = answers.iter().enumerate().filter(|(_, answer)| !matches!(answer, Some(Ok(_))));
             let open = open.map(|(place, _)| place).filter(|place| !untouched.contains(place));
             open.for_each(|place| self.leave_later(place, claim));
@@ -34,8 +37,8 @@ impl QuorumLock {
         )
     }
 
-    /// Releases at these stores, for an owner that may ask them again. Where that is not answered in time, it goes on in
-    /// the background. Was all of it answered?
+    /// Releases at these stores, for an owner that may ask them again. Where that is not answered in time, it goes on
+    /// in the background. Was all of it answered?
     pub(crate) async fn leave(&self, places: &[usize], claim: &Claim) -> bool {
         if places.is_empty() {
             return true;
@@ -58,11 +61,15 @@ impl QuorumLock {
         left
     }
 
-    /// Releases at this store, again and again until it answers or the lease is long over. It ends with the runtime, and
-    /// then the lease ends what is left.
+    /// Releases at this store, for an owner that may ask it again.
     pub(crate) fn leave_later(&self, place: usize, claim: &Claim) {
+        self.release_later(place, self.0.members[place].leave(claim));
+    }
+
+    /// Releases this claim with the owner that the store knows, again and again until it answers or the lease is long
+    /// over. It ends with the runtime, and then the lease ends what is left.
+    fn release_later(&self, place: usize, known: Claim) {
         let inner = Arc::clone(&self.0);
-        let known = inner.members[place].leave(claim);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         runtime.spawn(async move {
             let end = Instant::now() + known.lease + AFTER;
@@ -76,31 +83,32 @@ impl QuorumLock {
                 sleep(pause).await;
                 pause = (pause * 2).min(AGAIN.1);
             }
+            member.settle(&known);
         });
     }
 }
 
-/// Releases at a store later, unless it is disarmed before.
-pub(crate) struct LeftLater<'a> {
+/// What a store is asked to grant to a holder once more. When this is dropped and the hold has ended meanwhile, it is
+/// released there. A hold that lives keeps it, and whoever ends the hold releases it: no release is on its way to a
+/// store whose lease counts.
+pub(crate) struct TakenAgain<'a> {
     lock: &'a QuorumLock,
     place: usize,
-    claim: Option<&'a Claim>,
+    owner: &'a OwnerId,
+    /// With the owner that the store knows.
+    pub(crate) known: Claim,
 }
 
-impl<'a> LeftLater<'a> {
+impl<'a> TakenAgain<'a> {
     pub(crate) fn new(lock: &'a QuorumLock, place: usize, claim: &'a Claim) -> Self {
-        Self { lock, place, claim: Some(claim) }
-    }
-
-    pub(crate) fn disarm(mut self) {
-        self.claim = None;
+        Self { lock, place, owner: &claim.owner, known: lock.0.members[place].next(claim) }
     }
 }
 
-impl Drop for LeftLater<'_> {
+impl Drop for TakenAgain<'_> {
     fn drop(&mut self) {
-        if let Some(claim) = self.claim {
-            self.lock.leave_later(self.place, claim);
+        if !self.lock.0.holds().contains_key(self.owner) {
+            self.lock.release_later(self.place, self.known.clone());
         }
     }
 }

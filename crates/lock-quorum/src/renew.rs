@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use lock_core::{Claim, Error, ErrorKind, Renewal, Result, StoreToken};
 
 use crate::gather::{Answers, GRACE, Request, gather};
-use crate::release::LeftLater;
+use crate::release::TakenAgain;
 use crate::{QuorumLock, tally};
 
 impl QuorumLock {
@@ -45,13 +45,13 @@ impl QuorumLock {
     async fn take_again_at(&self, place: usize, claim: &Claim, token: StoreToken) -> Result<()> {
         let member = &self.0.members[place];
         member.client()?.raise_tokens(&claim.name, token).await?;
-        // A release may come before the answer, or this may be given up.
-        let undone = LeftLater::new(self, place, claim);
-        let granted = member.try_lock(claim).await?;
-        if let Some(hold) = self.0.holds().get_mut(&claim.owner) {
-            hold.untouched.retain(|untouched| *untouched != place);
-            undone.disarm();
+        // Before it is asked: whoever ends the hold releases it there too.
+        match self.0.holds().get_mut(&claim.owner) {
+            Some(hold) => hold.untouched.retain(|untouched| *untouched != place),
+            None => return Ok(()),
         }
+        let again = TakenAgain::new(self, place, claim);
+        let granted = member.try_lock_as_known(&again.known).await?;
         tracing::debug!(name = %claim.name, store = place + 1, granted = granted.is_some(), "taken again");
         Ok(())
     }
@@ -67,11 +67,8 @@ impl QuorumLock {
             }
             Ok(_) => {
                 holds.remove(&claim.owner);
-                // It is over, so nobody need wait for what is left of it.
-                let left =
-                    answers.iter().enumerate().filter(|(_, answer)| !matches!(answer, Some(Ok(Renewal::NotHeld))));
-                left.for_each(|(place, _)| self.leave_later(place, claim));
-                self.0.forget(claim);
+                // It is over, so nobody need wait for what is left of it, or is still asked for.
+                (0..answers.len()).for_each(|place| self.leave_later(place, claim));
             }
             Err(_) => {}
         }

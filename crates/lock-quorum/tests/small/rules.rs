@@ -6,7 +6,7 @@ use lock_core::memory::Verb;
 use lock_core::testing::Effect;
 use lock_core::{Capabilities, DistributedLock, ErrorKind, Renewal, StoreToken, Unlocked};
 
-use super::{Stores, claim, soon};
+use super::{Stores, TIMEOUT, claim, soon};
 
 #[tokio::test]
 async fn one_store_of_three_may_be_away() {
@@ -109,6 +109,58 @@ async fn what_is_taken_again_is_released_though_the_release_came_first() {
         }
     })
     .await;
+}
+
+/// A store that lost a hold grants it once more, and nobody hears it in time. It counts from then on: so it is not given
+/// back before the hold ends.
+#[tokio::test]
+async fn what_is_taken_again_unheard_stays_with_the_hold() {
+    let stores = Stores::new();
+    let (quorum, ways) = stores.client().await;
+    quorum.try_lock(&claim("a")).await.unwrap().unwrap();
+    stores.0[0].script().lose("x");
+    ways[0].once(Verb::TryLock, Effect::DelayReply(TIMEOUT));
+    let released = ways[0].calls(Verb::Unlock);
+    assert!(matches!(quorum.renew(&[claim("a")]).await[..], [Ok(Renewal::Held { .. })]));
+    assert_eq!(stores.holders().await.iter().flatten().count(), 3);
+    for _ in 0..10 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert_eq!(ways[0].calls(Verb::Unlock), released);
+    }
+    assert_eq!(quorum.unlock(&claim("a")).await.unwrap(), Unlocked::Released);
+    assert_eq!(stores.holders().await, [None, None, None]);
+}
+
+/// A store does not answer when a waiter gives it back, and is asked again by another owner. Whoever gives up then gives
+/// back all that it asked for.
+#[tokio::test]
+async fn whoever_gives_up_gives_back_every_turn() {
+    let stores = Stores::new();
+    let (quorum, ways) = stores.client().await;
+    for store in &stores.0[..2] {
+        store.try_lock(&claim("first")).await.unwrap().unwrap();
+    }
+    ways[2].always(Verb::Unlock, Effect::AWAY);
+    let before = ways[2].calls(Verb::TryLock);
+    let waiting = {
+        let quorum = quorum.clone();
+        tokio::spawn(async move { quorum.lock(&claim("a")).await })
+    };
+    let asked = async |often: usize| {
+        while ways[2].calls(Verb::TryLock) < before + often {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    soon(asked(1)).await;
+    // Two stores seem to be free then, and one of them knows the owner by its old name.
+    stores.0[1].unlock(&claim("first")).await.unwrap();
+    soon(asked(3)).await;
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    assert_eq!(stores.holders().await[2], Some(claim("a").owner));
+    ways[2].always(Verb::Unlock, Effect::Pass);
+    quorum.unlock(&claim("a")).await.unwrap();
+    assert_eq!(stores.holders().await[1..], [None, None]);
 }
 
 /// 279. Whoever waits gives back what too few stores granted, and is granted it later; then the first release lands once
