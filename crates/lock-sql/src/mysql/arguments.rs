@@ -47,3 +47,9 @@ impl Argument for i64 {
         sqlx::Arguments::add(arguments, self).expect("numbers can be sent");
     }
 }
+
+impl Argument for Option<i64> {
+    fn add_to(self, arguments: &mut MySqlArguments) {
+        sqlx::Arguments::add(arguments, self).expect("numbers can be sent");
+    }
+}

@@ -183,7 +183,7 @@ impl Statements {
             prolong: prolong(PROLONGED_AT_ONCE),
             prolong_one: prolong(1),
             free: fill(
-                "UPDATE {s} SET lock_until = {floor} WHERE name = ? AND locked_by = ? AND {at_us} = ? AND lock_until > {now}",
+                "UPDATE {s} SET lock_until = {floor} WHERE name = ? AND locked_by = ? AND {at_us} <=> ? AND lock_until > {now}",
             ),
             keep: fill(
                 "UPDATE {s} SET lock_until = {until}, locked_by = ?

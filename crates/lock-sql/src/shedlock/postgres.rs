@@ -141,7 +141,7 @@ impl Statements {
             ),
             free: fill(
                 "UPDATE {s} SET lock_until = {floor} WHERE name = $1 AND locked_by = $2
-                    AND {at_us} = $3 AND lock_until > {now} RETURNING 1",
+                    AND {at_us} IS NOT DISTINCT FROM $3 AND lock_until > {now} RETURNING 1",
             ),
             keep: fill(
                 "WITH held AS MATERIALIZED ({held})

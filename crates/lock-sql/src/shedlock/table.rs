@@ -61,7 +61,7 @@ pub(super) enum Taken {
 pub(super) struct Row {
     pub(super) by: OwnerId,
     /// Since when, as the table has it: `locked_by` alone may be a host's name, or who waited and takes it again.
-    pub(super) at_us: i64,
+    pub(super) at_us: Option<i64>,
     pub(super) held_for: Duration,
     pub(super) left: Duration,
 }
@@ -98,7 +98,7 @@ impl From<Columns> for Seen {
     fn from(Columns { who, at_us, held_us, left_us, ours }: Columns) -> Self {
         let row = who.map(|who| Row {
             by: OwnerId::from_store(&who),
-            at_us: at_us.unwrap_or_default(),
+            at_us,
             held_for: duration(held_us.unwrap_or_default()),
             left: duration(left_us.unwrap_or_default()),
         });

@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_secs(300);
 type Ours = Shedlock<MemoryLock, Fake>;
 
 /// Who has a row, until when, and since which request to take it.
-type Has = (OwnerId, Instant, i64);
+type Has = (OwnerId, Instant, Option<i64>);
 
 /// Rows in memory.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Fake {
 
     fn take_for(&self, name: &LockName, owner: &OwnerId, lease: Duration) {
         let at = self.taken.fetch_add(1, Ordering::Relaxed);
-        self.change(name, |row| *row = Some((owner.clone(), Instant::now() + lease, at)));
+        self.change(name, |row| *row = Some((owner.clone(), Instant::now() + lease, Some(at))));
     }
 
     /// Gives the row that this one has to that one, until then.

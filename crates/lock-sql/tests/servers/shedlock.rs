@@ -362,6 +362,13 @@ pub(crate) async fn seen_and_evicted(site: impl Site) {
     until("it is in line", async || in_line(&*lock, "c").await == 1).await;
     assert_eq!(lock.evict(&name("c")).await.unwrap().unwrap().owner.as_str(), "worker-7");
     granted(waiting).await;
+    // Nor does a row that does not say since when it is held.
+    for statement in ["DROP COLUMN locked_at", "ADD COLUMN locked_at TIMESTAMP NULL"] {
+        site.run(&format!("ALTER TABLE shedlock {statement}")).await;
+    }
+    site.run("UPDATE shedlock SET locked_at = NULL").await;
+    assert_eq!(lock.evict(&name("b")).await.unwrap().unwrap().owner.as_str(), "worker-7");
+    assert!(!java.extends("b", LONG).await);
 }
 
 /// A name for which the column has no room is refused before anything is done.
