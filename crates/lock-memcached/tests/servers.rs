@@ -16,8 +16,8 @@ use test_servers::{Disk, MemcachedServer, Proxy};
 
 const PREFIX: &str = "test";
 
-/// For so long answers are on their way.
-const BRIEFLY: Duration = Duration::from_millis(300);
+/// How requests begin that change something.
+const CHANGES: [&str; 2] = ["md ", "ms "];
 
 /// Longer than the server's clock takes to go on.
 const CLOCK_GOES_ON: Duration = Duration::from_secs(5);
@@ -71,7 +71,7 @@ async fn an_end_whose_answer_is_lost_is_unknown() {
         let held = claim("x", &format!("holder, kept: {is_kept}"));
         lock.try_lock(&held).await.unwrap().unwrap();
         // It first reads what is there: only the answer to the change is lost.
-        proxy.delay_s2c(BRIEFLY..BRIEFLY);
+        proxy.hold_answers_to(CHANGES.map(str::to_owned));
         let ending = tokio::spawn({
             let (lock, held) = (lock.clone(), held.clone());
             async move {
@@ -81,10 +81,6 @@ async fn an_end_whose_answer_is_lost_is_unknown() {
                 }
             }
         });
-        while direct.inspect(&held.name).await.unwrap().holder().is_some_and(|holder| !holder.kept) {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        proxy.hold_s2c();
         while direct.inspect(&held.name).await.unwrap().holder().is_some() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -106,7 +102,7 @@ async fn an_eviction_that_is_repeated_ends_no_other_hold() {
     let (held, next) = (claim("x", "holder"), claim("x", "next"));
     direct.try_lock(&held).await.unwrap().unwrap();
     // It first reads who holds: only the answer to the removal is lost.
-    proxy.delay_s2c(BRIEFLY..BRIEFLY);
+    proxy.hold_answers_to(CHANGES.map(str::to_owned));
     let evicting = tokio::spawn({
         let (lock, name) = (lock.clone(), held.name.clone());
         async move { lock.evict(&name).await }
@@ -114,7 +110,6 @@ async fn an_eviction_that_is_repeated_ends_no_other_hold() {
     while server.holder(PREFIX, &held.name).is_some() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    proxy.hold_s2c();
     direct.try_lock(&next).await.unwrap().unwrap();
     proxy.reset();
     proxy.forward();

@@ -1,6 +1,6 @@
-//! Whom a store knows an owner as. Whoever waits asks a store, gives back what it was granted and asks again; and a request
-//! to give back may arrive once more when all that is long over. Therefore a store that was asked to give back is asked
-//! again by another owner, `1#owner` and so on, whose hold no earlier request can end.
+//! Whom a store knows an owner as. Whoever waits asks a store, gives back what it was granted and asks again; and a
+//! request to give back may arrive once more when all that is long over. Therefore a store that was asked to give back is
+//! asked again by another owner, `1#owner` and so on, whose hold no earlier request can end.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

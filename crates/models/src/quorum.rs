@@ -22,6 +22,7 @@ const NO_LOST_WAITER: &str = "nobody waits for what nobody gives up";
 const GONE: &str = "nothing is left of a claim that has ended";
 
 const SAME_OWNER: &str = "a store is asked again by the owner that was to give back";
+const GIVEN_BACK: &str = "what is taken again is given back while the lock is held";
 const UNHEARD_IS_UNDONE: &str = "a store that did not answer is not released";
 
 pub(crate) const PROOF: Proof = Proof {
@@ -43,6 +44,7 @@ pub(crate) const PROOF: Proof = Proof {
         "a store's mark is read before it grants",
         "what a store granted before it counts again is counted",
         SAME_OWNER,
+        GIVEN_BACK,
         "what too few stores granted is kept",
         UNHEARD_IS_UNDONE,
         "a hold that is over is renewed",
@@ -161,6 +163,8 @@ enum Action {
     ReadMark(usize, usize),
     Hold(usize),
     Renew(usize, usize),
+    /// Of a mutation.
+    GiveBack(usize, usize),
     /// Another attempt follows: what was granted is given back.
     Retry(usize),
     Leave(usize),
@@ -244,7 +248,10 @@ impl World {
             Phase::Confirming(_) => {
                 push(tie.known.is_some() && !tie.counts && self.is_fit(rules, store, tie), Action::Confirm);
             }
-            Phase::Holding(_) => drop(push(takes && tie.known.is_none() && settled, Action::Renew)),
+            Phase::Holding(_) => {
+                push(takes && tie.known.is_none() && (settled || rules.is(GIVEN_BACK)), Action::Renew);
+                push(rules.is(GIVEN_BACK) && tie.known.is_none() && !tie.leaving, Action::GiveBack);
+            }
             Phase::Leaving => drop(push(!tie.left, Action::Release)),
             Phase::Gone => {}
         }
@@ -294,18 +301,8 @@ impl Model for Quorum {
     fn init_states(&self) -> Vec<World> {
         let stores = [1, 0, 0].map(|last| Store { last, unfit: None });
         let clients = vec![Client::new(); self.clients];
-        vec![
-            World {
-                stores,
-                clients,
-                highest: 0,
-                rose: true,
-                emptied: self.emptied,
-                lost: self.lost,
-                retries: self.retries,
-            }
-            .sorted(),
-        ]
+        let Self { emptied, lost, retries, .. } = *self;
+        vec![World { stores, clients, highest: 0, rose: true, emptied, lost, retries }.sorted()]
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
@@ -394,6 +391,7 @@ impl Model for Quorum {
                 let tie = &mut next.clients[at].ties[store];
                 (tie.held, tie.known, tie.ripe) = (Some(0), Some(0), false);
             }
+            Action::GiveBack(at, store) => next.clients[at].ties[store].leaving = true,
             Action::Retry(at) => {
                 next.retries -= u8::from(!self.again);
                 let client = &mut next.clients[at];

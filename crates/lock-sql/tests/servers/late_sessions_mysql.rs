@@ -9,8 +9,8 @@ use lock_sql::{MySqlSessionLock, ServerOptions};
 use sqlx::{AssertSqlSafe, Executor, MySqlConnection};
 use test_servers::{MariaDbServer, Proxy};
 
-/// For so long requests are on their way.
-const SLOWLY: Duration = Duration::from_millis(500);
+/// Longer than any step takes.
+const PATIENTLY: Duration = Duration::from_secs(10);
 
 /// From now on the server writes down what it is asked.
 async fn write_down(server: &MariaDbServer) {
@@ -75,12 +75,12 @@ async fn what_a_session_keeps_before_its_end_counts() {
     let proxy = Proxy::new(server.address());
     let lock = client(&server).await;
     let options = ServerOptions::new(&format!("mysql://root@{}/mysql", proxy.address())).unwrap();
-    let slow = MySqlSessionLock::with(options.timeout(SLOWLY * 20)).await.unwrap();
+    let slow = MySqlSessionLock::with(options.timeout(PATIENTLY)).await.unwrap();
     let held = claim("x", "holder");
     lock.try_lock(&held).await.unwrap().unwrap();
     run(&server, "UPDATE oarlock_hold SET expires_us = 1 WHERE owner = 'holder'").await;
     write_down(&server).await;
-    proxy.delay_c2s(SLOWLY..SLOWLY);
+    proxy.hold_answers_to(["UPDATE oarlock_hold SET owner".to_owned()]);
     let keeping = tokio::spawn({
         let held = held.clone();
         async move { slow.keep(&held, LONG).await }
@@ -88,6 +88,7 @@ async fn what_a_session_keeps_before_its_end_counts() {
     let was_asked = asked("COUNT(*)", "UPDATE oarlock_hold SET owner%");
     until("it found none to keep", async || number(&server, &was_asked).await == 1).await;
     assert_eq!(lock.keep(&held, LONG).await.unwrap(), Kept::Kept);
+    proxy.forward();
     assert_eq!(keeping.await.unwrap().unwrap(), Kept::Kept);
     assert!(lock.holder(&held.name).await.unwrap().is_some_and(|holder| holder.kept));
 }
