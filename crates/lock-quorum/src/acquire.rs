@@ -6,6 +6,7 @@ use std::time::Duration;
 use lock_core::{Claim, Error, ErrorKind, Grant, Instant, Mode, Result, StoreToken};
 
 use crate::gather::{Answers, Request, gather};
+use crate::release::Asking;
 use crate::tally::{self, Attempt};
 use crate::{Hold, Inner, QuorumLock, rejoin};
 
@@ -35,7 +36,10 @@ impl QuorumLock {
     pub(crate) async fn take_or_leave(&self, claim: &Claim) -> Result<Option<Grant>> {
         match self.attempt(claim, Rest::Nothing, self.0.clock.now()).await {
             Ok(grant) => Ok(Some(grant)),
-            Err(Denied::Busy) => Ok(None),
+            Err(Denied::Busy) => {
+                self.0.members.iter().for_each(|member| member.forget_if_settled(&claim.owner));
+                Ok(None)
+            }
             Err(Denied::Young { left, undone }) => Err(rejoin::young(left, undone)),
             Err(Denied::Error(error)) => Err(error),
         }
@@ -58,7 +62,14 @@ impl QuorumLock {
         self.check_apart().await.map_err(Denied::Error)?;
         let began = inner.clock.now();
         let decided = |answers: &[Option<Result<Option<Grant>>>]| tally::attempt(answers, false) != Attempt::Open;
-        let answers = inner.ask(|member| Box::pin(member.try_lock(claim)), decided).await;
+        let requests = inner.members.iter().enumerate().map(|(place, member)| {
+            let request: Request<'_, Option<Grant>> = Box::pin(async move {
+                let known = member.next(claim);
+                self.ask_at(place, &known).await
+            });
+            (place, request)
+        });
+        let answers = gather(&inner.members, requests, inner.options.timeout, decided).await;
         match tally::attempt(&answers, true) {
             Attempt::Granted => {
                 let grants = granted(&answers);
@@ -84,6 +95,14 @@ impl QuorumLock {
             }
             Attempt::Failed | Attempt::Open => Err(Denied::Error(self.failed(claim, &answers).await)),
         }
+    }
+
+    /// Asks this store for the lock, with the owner that it knows.
+    pub(crate) async fn ask_at(&self, place: usize, known: &Claim) -> Result<Option<Grant>> {
+        let asking = Asking::new(self, place, known);
+        let answer = self.0.members[place].try_lock(known).await;
+        asking.answered(&answer.as_ref().map(Option::is_some).map_err(Error::clone));
+        answer
     }
 
     /// The floor under later tokens, and how long the grant is valid. That may be over, as with every store: whoever
@@ -130,19 +149,12 @@ impl QuorumLock {
         tally::failed(what, answers, ErrorKind::Unknown)
     }
 
-    /// Gives back what was granted, and where that is not known, sees to it later. Was all that was granted given back?
+    /// Gives back what was granted, but for what is kept. Was all of it given back?
     async fn undo(&self, claim: &Claim, answers: &Answers<Option<Grant>>, rest: Rest) -> bool {
         let kept = if let Rest::Kept(place) = rest { place } else { None };
-        let mut granted = Vec::new();
-        for (place, answer) in answers.iter().enumerate() {
-            match answer {
-                Some(Ok(Some(_))) if kept != Some(place) => granted.push(place),
-                None if rest == Rest::Nothing => self.leave_later(place, claim),
-                Some(Err(error)) if rest == Rest::Nothing && !error.is_refused() => self.leave_later(place, claim),
-                _ => {}
-            }
-        }
-        self.leave(&granted, claim).await
+        let granted = answers.iter().enumerate().filter(|(_, answer)| matches!(answer, Some(Ok(Some(_)))));
+        let places: Vec<_> = granted.map(|(place, _)| place).filter(|place| kept != Some(*place)).collect();
+        self.leave(&places, claim).await
     }
 }
 

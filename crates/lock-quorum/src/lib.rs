@@ -31,8 +31,9 @@
 //!    does at each grant.)
 //!
 //! If there is no majority, whatever was granted is given back. A release goes to all stores, and again to those that
-//! do not answer. Whoever asks a store again that was to give back is another owner there, as `1#owner` is of `owner`:
-//! so no release ends a later hold, however late it arrives. A renewal counts if a majority prolongs the lease. A store
+//! do not answer. Whoever asks a store again that was to give back, or that did not answer, is another owner there, as
+//! `1#owner` is of `owner`; and what is being given back counts no more. So no release ends a hold that counts, however
+//! late it arrives. A renewal counts if a majority prolongs the lease. A store
 //! that has lost the hold has its tokens raised to *T* then, and is asked to grant the lock again. So a hold outlives
 //! stores that are emptied one by one.
 //!

@@ -140,35 +140,38 @@ impl Member {
         self.late.store(late, Ordering::Relaxed);
     }
 
-    /// The claim by which it is now asked for the lock.
+    /// The claim by which it is now asked for the lock, with the owner that it knows.
     pub(crate) fn next(&self, claim: &Claim) -> Claim {
-        self.turns.next(claim).into_owned()
+        self.turns.next(claim)
     }
 
     /// Takes the lock there.
-    pub(crate) async fn try_lock(&self, claim: &Claim) -> Result<Option<Grant>> {
-        let known = self.turns.next(claim);
-        self.try_lock_as_known(&known).await
-    }
-
-    /// Takes it with the owner that it knows.
-    pub(crate) async fn try_lock_as_known(&self, known: &Claim) -> Result<Option<Grant>> {
+    pub(crate) async fn try_lock(&self, known: &Claim) -> Result<Option<Grant>> {
         self.client()?.try_lock(known).await.map_err(|error| self.named(error))
     }
 
     /// Waits for the lock there.
-    pub(crate) async fn lock(&self, claim: &Claim) -> Result<Grant> {
-        let known = self.turns.next(claim);
-        self.client()?.lock(&known).await.map_err(|error| self.named(error))
+    pub(crate) async fn lock(&self, known: &Claim) -> Result<Grant> {
+        self.client()?.lock(known).await.map_err(|error| self.named(error))
     }
 
+    /// It has denied that.
+    pub(crate) fn end(&self, known: &Claim) {
+        self.turns.end(known);
+    }
+
+    /// Prolongs what it granted and what counts.
     pub(crate) async fn renew(&self, claims: &[Claim]) -> Result<Vec<Result<Renewal>>> {
-        let known: Vec<_> = claims.iter().map(|claim| self.turns.current(claim)).collect();
-        if known.iter().all(|claim| matches!(claim, Cow::Borrowed(_))) {
-            return Ok(self.client()?.renew(claims).await);
+        let client = self.client()?;
+        let known: Vec<_> = claims.iter().map(|claim| self.turns.counting(claim)).collect();
+        if known.iter().all(|known| matches!(known, Some(Cow::Borrowed(_)))) {
+            return Ok(client.renew(claims).await);
         }
-        let known: Vec<_> = known.into_iter().map(Cow::into_owned).collect();
-        Ok(self.client()?.renew(&known).await)
+        let counts: Vec<_> = known.iter().map(Option::is_some).collect();
+        let known: Vec<_> = known.into_iter().flatten().map(Cow::into_owned).collect();
+        let mut answers = client.renew(&known).await.into_iter();
+        let answers = counts.into_iter().map(|counts| if counts { answers.next() } else { Some(Ok(Renewal::NotHeld)) });
+        Ok(answers.flatten().collect())
     }
 
     /// Gives back what is held there, of all turns, or gives up. The owner asks for nothing any more, but this may be
@@ -184,7 +187,14 @@ impl Member {
 
     /// The claim to give back there, by an owner that may ask for the lock again meanwhile.
     pub(crate) fn leave(&self, claim: &Claim) -> Claim {
-        self.turns.leave(claim)
+        let known = self.turns.current(claim).into_owned();
+        self.turns.leave(&known);
+        known
+    }
+
+    /// The same, with the owner that it knows.
+    pub(crate) fn leave_known(&self, known: &Claim) {
+        self.turns.leave(known);
     }
 
     /// Gives back a claim with the owner that it knows.
@@ -206,6 +216,11 @@ impl Member {
     /// The owner asks for nothing any more.
     pub(crate) fn forget(&self, owner: &OwnerId) {
         self.turns.forget(owner);
+    }
+
+    /// The owner was denied the lock.
+    pub(crate) fn forget_if_settled(&self, owner: &OwnerId) {
+        self.turns.forget_if_settled(owner);
     }
 
     pub(crate) async fn holder(&self, name: &LockName) -> Result<Option<Holder>> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Claim, ErrorKind, OwnerId, Result, Unlocked};
+use lock_core::{Claim, ErrorKind, Result, Unlocked};
 use std::sync::Arc;
 use tokio::time::{Instant, sleep};
 
@@ -68,7 +68,7 @@ impl QuorumLock {
 
     /// Releases this claim with the owner that the store knows, again and again until it answers or the lease is long
     /// over. It ends with the runtime, and then the lease ends what is left.
-    fn release_later(&self, place: usize, known: Claim) {
+    pub(crate) fn release_later(&self, place: usize, known: Claim) {
         let inner = Arc::clone(&self.0);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         runtime.spawn(async move {
@@ -88,27 +88,38 @@ impl QuorumLock {
     }
 }
 
-/// What a store is asked to grant to a holder once more. When this is dropped and the hold has ended meanwhile, it is
-/// released there. A hold that lives keeps it, and whoever ends the hold releases it: no release is on its way to a
-/// store whose lease counts.
-pub(crate) struct TakenAgain<'a> {
+/// A store is asked for the lock. Unless it grants or denies that, this is given back in the background when it is
+/// dropped: nobody knows what became of it, and it never counts.
+pub(crate) struct Asking<'a> {
     lock: &'a QuorumLock,
     place: usize,
-    owner: &'a OwnerId,
-    /// With the owner that the store knows.
-    pub(crate) known: Claim,
+    known: Option<&'a Claim>,
 }
 
-impl<'a> TakenAgain<'a> {
-    pub(crate) fn new(lock: &'a QuorumLock, place: usize, claim: &'a Claim) -> Self {
-        Self { lock, place, owner: &claim.owner, known: lock.0.members[place].next(claim) }
+impl<'a> Asking<'a> {
+    pub(crate) fn new(lock: &'a QuorumLock, place: usize, known: &'a Claim) -> Self {
+        Self { lock, place, known: Some(known) }
+    }
+
+    /// With this answer: whether it was granted.
+    pub(crate) fn answered(mut self, answer: &Result<bool>) {
+        match answer {
+            Ok(true) => self.known = None,
+            Err(error) if !error.is_refused() => {}
+            Ok(false) | Err(_) => {
+                if let Some(known) = self.known.take() {
+                    self.lock.0.members[self.place].end(known);
+                }
+            }
+        }
     }
 }
 
-impl Drop for TakenAgain<'_> {
+impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        if !self.lock.0.holds().contains_key(self.owner) {
-            self.lock.release_later(self.place, self.known.clone());
+        if let Some(known) = self.known {
+            self.lock.0.members[self.place].leave_known(known);
+            self.lock.release_later(self.place, known.clone());
         }
     }
 }

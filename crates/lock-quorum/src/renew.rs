@@ -5,7 +5,6 @@ use futures_util::future::join_all;
 use lock_core::{Claim, Error, ErrorKind, Renewal, Result, StoreToken};
 
 use crate::gather::{Answers, GRACE, Request, gather};
-use crate::release::TakenAgain;
 use crate::{QuorumLock, tally};
 
 impl QuorumLock {
@@ -50,8 +49,12 @@ impl QuorumLock {
             Some(hold) => hold.untouched.retain(|untouched| *untouched != place),
             None => return Ok(()),
         }
-        let again = TakenAgain::new(self, place, claim);
-        let granted = member.try_lock_as_known(&again.known).await?;
+        let known = member.next(claim);
+        let granted = self.ask_at(place, &known).await?;
+        if granted.is_some() && !self.0.holds().contains_key(&claim.owner) {
+            // The release came first.
+            self.release_later(place, known);
+        }
         tracing::debug!(name = %claim.name, store = place + 1, granted = granted.is_some(), "taken again");
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Whom a store knows an owner as. Whoever waits asks a store, gives back what it was granted and asks again; and a
-//! request to give back may arrive once more when all that is long over. Therefore a store that was asked to give back is
-//! asked again by another owner, `1#owner` and so on, whose hold no earlier request can end.
+//! request may arrive once more when all that is long over. Therefore a store grants a claim to an owner once: unless it
+//! granted what it was asked, and until that is given back, it is asked again by another owner, `1#owner` and so on. Only
+//! a turn that was granted counts, and no release is on its way to one that does.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -20,19 +21,19 @@ pub(crate) struct Turns(Mutex<HashMap<OwnerId, Turn>>);
 #[derive(Default)]
 struct Turn {
     number: u32,
-    /// Since then, the store is asked to give back what it granted in this turn.
-    left: Option<Instant>,
+    /// It does not count, and is forgotten from then on.
+    over: Option<Instant>,
     /// The turns that the store has not said to be given back.
     open: Vec<u32>,
 }
 
 impl Turns {
     /// As the store knows it that is now asked for the lock.
-    pub(crate) fn next<'c>(&self, claim: &'c Claim) -> Cow<'c, Claim> {
+    pub(crate) fn next(&self, claim: &Claim) -> Claim {
         self.with(|turns| {
-            let Some(turn) = turns.get_mut(&claim.owner) else { return Cow::Borrowed(claim) };
-            turn.number += u32::from(turn.left.take().is_some());
-            in_turn(claim, turn.number)
+            let Some(turn) = turns.get_mut(&claim.owner) else { return claim.clone() };
+            turn.number += u32::from(turn.over.take().is_some());
+            in_turn(claim, turn.number).into_owned()
         })
     }
 
@@ -41,20 +42,41 @@ impl Turns {
         self.with(|turns| in_turn(claim, turns.get(&claim.owner).map_or(0, |turn| turn.number)))
     }
 
-    /// The store is asked to give back what it granted, and the owner may ask it again: the claim to give back.
-    pub(crate) fn leave(&self, claim: &Claim) -> Claim {
-        self.with(|turns| {
-            let now = Instant::now();
-            if turns.len() == turns.capacity() && !turns.contains_key(&claim.owner) {
-                turns.retain(|_, turn| turn.left.is_none_or(|left| now < left));
-            }
-            let turn = turns.entry(claim.owner.clone()).or_default();
-            turn.left = Some(now + claim.lease + AFTER);
-            if !turn.open.contains(&turn.number) {
-                turn.open.push(turn.number);
-            }
-            in_turn(claim, turn.number).into_owned()
+    /// The same, if what the store says of it counts.
+    pub(crate) fn counting<'c>(&self, claim: &'c Claim) -> Option<Cow<'c, Claim>> {
+        self.with(|turns| match turns.get(&claim.owner) {
+            Some(turn) => turn.over.is_none().then(|| in_turn(claim, turn.number)),
+            None => Some(Cow::Borrowed(claim)),
         })
+    }
+
+    /// The store has denied this claim, with the owner that it knows.
+    pub(crate) fn end(&self, known: &Claim) {
+        self.change(known, |_, _| ());
+    }
+
+    /// The store is asked to give back this claim, with the owner that it knows.
+    pub(crate) fn leave(&self, known: &Claim) {
+        self.change(known, |turn, number| {
+            if !turn.open.contains(&number) {
+                turn.open.push(number);
+            }
+        });
+    }
+
+    /// A turn is over.
+    fn change(&self, known: &Claim, change: impl FnOnce(&mut Turn, u32)) {
+        let ((number, owner), now) = (parts(&known.owner), Instant::now());
+        self.with(|turns| {
+            if turns.len() == turns.capacity() && !turns.contains_key(&owner) {
+                turns.retain(|_, turn| turn.over.is_none_or(|over| now < over));
+            }
+            let turn = turns.entry(owner).or_insert(Turn { number, ..Turn::default() });
+            if turn.number == number {
+                turn.over = Some(now + known.lease + AFTER);
+            }
+            change(turn, number);
+        });
     }
 
     /// The store has given back this claim, with the owner that it knows.
@@ -73,6 +95,15 @@ impl Turns {
             let open = turns.get(&claim.owner).map(|turn| &*turn.open).unwrap_or_default();
             open.iter().map(|number| in_turn(claim, *number).into_owned()).collect()
         })
+    }
+
+    /// The owner was denied the lock. If nothing of it is left, it is forgotten.
+    pub(crate) fn forget_if_settled(&self, owner: &OwnerId) {
+        self.with(|turns| {
+            if turns.get(owner).is_some_and(|turn| turn.open.is_empty()) {
+                turns.remove(owner);
+            }
+        });
     }
 
     /// The owner asks for nothing any more.
@@ -122,26 +153,33 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn whoever_was_released_asks_by_another_name() {
         let (turns, a, b) = (Turns::default(), claim("job@host:1#a"), claim("b"));
-        assert_eq!(name(&turns.next(&a)), "job@host:1#a");
-        let first = turns.leave(&a);
-        assert_eq!(turns.leave(&a), first);
+        let first = turns.next(&a);
+        assert_eq!((&first, turns.counting(&a).as_deref()), (&a, Some(&a)));
+        turns.leave(&first);
+        turns.leave(&first);
         assert_eq!(turns.current(&a).as_ref(), &first, "a release is of the turn that it ends");
-        for _ in 0..2 {
-            assert_eq!(name(&turns.next(&a)), "1#job@host:1#a");
-        }
-        let second = turns.leave(&a);
-        let known = turns.next(&a).into_owned();
-        assert_eq!(name(&known), "2#job@host:1#a");
-        assert_eq!((owner(&known.owner), owner(&a.owner)), (a.owner.clone(), a.owner.clone()));
+        assert_eq!(turns.counting(&a), None);
+        let second = turns.next(&a);
+        assert_eq!((name(&second), &turns.next(&a)), ("1#job@host:1#a", &second));
+        assert_eq!(turns.counting(&a).as_deref(), Some(&second));
+        turns.leave(&first);
+        assert_eq!(turns.next(&a), second, "what is late is of its own turn");
+        turns.end(&second);
+        let third = turns.next(&a);
+        assert_eq!(name(&third), "2#job@host:1#a");
+        assert_eq!((owner(&third.owner), owner(&a.owner)), (a.owner.clone(), a.owner.clone()));
         assert_eq!(name(&turns.next(&b)), "b");
-        assert_eq!(turns.open(&a), [first.clone(), second.clone()]);
+        turns.leave(&third);
+        assert_eq!(turns.open(&a), [first.clone(), third.clone()]);
         turns.settle(&first);
-        assert_eq!(turns.open(&a), [second]);
-        turns.forget(&a.owner);
-        assert_eq!(name(&turns.next(&a)), "job@host:1#a");
+        turns.forget_if_settled(&a.owner);
+        assert_eq!(turns.open(&a), std::slice::from_ref(&third));
+        turns.settle(&third);
+        turns.forget_if_settled(&a.owner);
+        assert_eq!(turns.next(&a), a);
     }
 
-    /// What is left, but not the turn of who waits in line or holds the lock.
+    /// But not the turn of who waits in line or holds the lock.
     #[tokio::test(start_paused = true)]
     async fn what_was_given_back_is_forgotten_in_the_end() {
         let (turns, waits) = (Turns::default(), claim("waits"));

@@ -15,6 +15,7 @@ use tokio::time::{self, sleep};
 use crate::QuorumLock;
 use crate::acquire::{Denied, Rest};
 use crate::gather::{Request, gather};
+use crate::release::Asking;
 
 /// How long the first in line tries the other stores before it passes its place on, at least and at most.
 const TURN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_millis(1500));
@@ -94,11 +95,12 @@ impl QuorumLock {
         places.sort_by_key(|place| members[*place].was_late());
         let mut last = None;
         for place in places.into_iter().take(members.len() - self.0.majority() + 1) {
+            let known = members[place].next(claim);
             let granted = tokio::select! {
                 biased;
-                granted = members[place].lock(claim) => granted,
+                granted = self.wait_at(place, &known) => granted,
                 () = self.others_free(claim, place) => {
-                    self.leave(&[place], claim).await;
+                    // What it asked there is given back.
                     return Ok((None, self.0.clock.now()));
                 }
             };
@@ -115,6 +117,14 @@ impl QuorumLock {
             }
         }
         Err(last.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "no store has a line")))
+    }
+
+    /// Waits in the line of this store, with the owner that it knows.
+    async fn wait_at(&self, place: usize, known: &Claim) -> Result<Grant> {
+        let asking = Asking::new(self, place, known);
+        let answer = self.0.members[place].lock(known).await;
+        asking.answered(&answer.as_ref().map(|_| true).map_err(Error::clone));
+        answer
     }
 
     /// Ends when a majority of the stores is free without this one.

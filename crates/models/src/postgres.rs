@@ -22,7 +22,7 @@ use state::{Action, Claim, Owner, Row, State, Trouble};
 
 const MARKED: &str = "a lock for which somebody waits says so";
 
-const KEEPS_PLACE: &str = "who is granted the lock leaves its own place in line";
+const KEEPS_PLACE: &str = "who is granted the lock keeps its own place in line";
 const GONE_FIRST: &str = "whether the owner gave up is looked at before the row is had";
 const NO_MARK: &str = "who gives up leaves no mark against late requests";
 const SETTLED: &str = "the answer to the second copy of a request settles the first";

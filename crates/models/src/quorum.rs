@@ -22,7 +22,7 @@ const NO_LOST_WAITER: &str = "nobody waits for what nobody gives up";
 const GONE: &str = "nothing is left of a claim that has ended";
 
 const SAME_OWNER: &str = "a store is asked again by the owner that was to give back";
-const GIVEN_BACK: &str = "what is taken again is given back while the lock is held";
+const GIVEN_BACK: &str = "what a store was asked to give back counts";
 const UNHEARD_IS_UNDONE: &str = "a store that did not answer is not released";
 
 pub(crate) const PROOF: Proof = Proof {
@@ -163,7 +163,7 @@ enum Action {
     ReadMark(usize, usize),
     Hold(usize),
     Renew(usize, usize),
-    /// Of a mutation.
+    /// It did not answer when it was asked once more.
     GiveBack(usize, usize),
     /// Another attempt follows: what was granted is given back.
     Retry(usize),
@@ -250,7 +250,7 @@ impl World {
             }
             Phase::Holding(_) => {
                 push(takes && tie.known.is_none() && (settled || rules.is(GIVEN_BACK)), Action::Renew);
-                push(rules.is(GIVEN_BACK) && tie.known.is_none() && !tie.leaving, Action::GiveBack);
+                push(tie.known.is_none() && !tie.leaving, Action::GiveBack);
             }
             Phase::Leaving => drop(push(!tie.left, Action::Release)),
             Phase::Gone => {}

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use conformance_tests::protected::Elsewhere;
 use conformance_tests::torture::{self, Blow, Report, Server, Site, TortureOptions};
 use conformance_tests::uses::Writes;
@@ -40,7 +40,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// How many processes at a time.
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 4, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     workers: usize,
     /// Other libraries, whose locks half of the workers take instead of ours: of `zookeeper` `kazoo`, `kazoo-rw`, `curator`,
     /// `curator-revoker` and `curator-semaphore`, of `zookeeper-rw` `kazoo-rw` and `curator-rw`, of `etcd` `go`,
@@ -49,7 +49,7 @@ pub(crate) struct Options {
     with: Vec<String>,
     /// The lease of the locks, in milliseconds; of etcd's 2000 at least, of a quorum's 1000 at most. What is done to
     /// whom lasts for about as long.
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..))]
     lease_ms: u64,
     /// What is done, such as `stop,kill,cut-answers,kill-server`; all by default. A store is spared what it cannot suffer.
     #[arg(long, value_delimiter = ',', value_parser = blow())]

@@ -31,6 +31,13 @@ impl QuorumStores {
     }
 }
 
+/// A store may know an owner that asked it before as `1#owner`.
+fn as_asked(known: &str) -> String {
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let owner = known.split_once('#').filter(|(number, _)| is_number(number)).map(|(_, owner)| owner);
+    owner.unwrap_or(known).to_owned()
+}
+
 #[async_trait]
 impl Store for QuorumStores {
     async fn connect(&self) -> Arc<dyn DistributedLock> {
@@ -57,7 +64,7 @@ impl Store for QuorumStores {
     async fn raw_holder(&self, name: &LockName) -> Option<String> {
         let mut holders = Vec::new();
         for member in &self.members {
-            holders.extend(member.raw_holder(name).await);
+            holders.extend(member.raw_holder(name).await.map(|known| as_asked(&known)));
         }
         let majority = self.members.len() / 2 + 1;
         let count = |one: &String| holders.iter().filter(|other| *other == one).count();

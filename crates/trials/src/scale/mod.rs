@@ -22,7 +22,7 @@ const STORES: [&str; 9] =
 /// What to count up.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The backends on stores made for this, as for `torture`; those of the page if none is named.
+    /// The backends of the page, on stores made for this; all if none is named.
     stores: Vec<String>,
     /// Of what there are more and more.
     #[arg(long, value_delimiter = ',')]
@@ -96,6 +96,9 @@ pub(crate) type Record = BTreeMap<Crowd, BTreeMap<String, Stairs>>;
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let mut record = read(options)?;
     let named: Vec<_> = options.stores.iter().map(String::as_str).collect();
+    if let Some(unknown) = named.iter().find(|name| !STORES.contains(name)) {
+        return Err(format!("{unknown:?} cannot be measured: name some of {}", STORES.join(", ")));
+    }
     let all = options.of.is_empty();
     let stores = if named.is_empty() { &STORES[..] } else { &named };
     for store in if options.as_measured { &[] } else { stores } {
