@@ -15,7 +15,7 @@ const BUILD: &str = "test --no-run --locked --workspace --all-features --lib --b
      --message-format=json-render-diagnostics";
 
 /// What the test command tortures, long enough for many blows; a store that forgets, with what makes it forget.
-const TORTURED: [&[&str]; 11] = [
+const TORTURED: [&[&str]; 10] = [
     &["sqlite"],
     &["redis", "--with", "redis-py"],
     &["redis-forgetful", "--faults", "stop,cut,kill-server,restart-server"],
@@ -25,7 +25,6 @@ const TORTURED: [&[&str]; 11] = [
     &["postgres"],
     &["mysql"],
     &["quorum-redis"],
-    &["quorum-postgres"],
     &["quorum-sqlite"],
 ];
 
