@@ -10,15 +10,6 @@ use crate::release::Asking;
 use crate::tally::{self, Attempt};
 use crate::{Hold, Inner, QuorumLock, rejoin};
 
-/// What an attempt leaves behind if it fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rest {
-    /// Nothing: where it is not known what the store did, that is undone as soon as the store answers.
-    Nothing,
-    /// Another attempt of the same claim follows. What the store in this place granted is kept for it, if one is named.
-    Kept(Option<usize>),
-}
-
 /// An attempt that was not granted.
 #[derive(Debug)]
 pub(crate) enum Denied {
@@ -34,10 +25,10 @@ pub(crate) enum Denied {
 
 impl QuorumLock {
     pub(crate) async fn take_or_leave(&self, claim: &Claim) -> Result<Option<Grant>> {
-        match self.attempt(claim, Rest::Nothing, self.0.clock.now()).await {
+        match self.attempt(claim, None, self.0.clock.now()).await {
             Ok(grant) => Ok(Some(grant)),
             Err(Denied::Busy) => {
-                self.0.members.iter().for_each(|member| member.forget_if_settled(&claim.owner));
+                self.0.members.iter().for_each(|member| member.turns.forget_if_settled(&claim.owner));
                 Ok(None)
             }
             Err(Denied::Young { left, undone }) => Err(rejoin::young(left, undone)),
@@ -45,8 +36,9 @@ impl QuorumLock {
         }
     }
 
-    /// Asks all stores for the lock, now or not at all. `first`: when any of them was asked for it first.
-    pub(crate) async fn attempt(&self, claim: &Claim, rest: Rest, first: Instant) -> Result<Grant, Denied> {
+    /// Asks all stores for the lock, now or not at all. What the store in this place granted is kept if it fails, for another
+    /// attempt of the same claim. `first`: when any of them was asked for it first.
+    pub(crate) async fn attempt(&self, claim: &Claim, kept: Option<usize>, first: Instant) -> Result<Grant, Denied> {
         let inner = &*self.0;
         if claim.mode != Mode::Exclusive || claim.value.is_some() {
             let wrong = "a quorum grants locks to one alone, without a value";
@@ -64,7 +56,7 @@ impl QuorumLock {
         let decided = |answers: &[Option<Result<Option<Grant>>>]| tally::attempt(answers, false) != Attempt::Open;
         let requests = inner.members.iter().enumerate().map(|(place, member)| {
             let request: Request<'_, Option<Grant>> = Box::pin(async move {
-                let known = member.next(claim);
+                let known = member.turns.next(claim);
                 self.ask_at(place, &known).await
             });
             (place, request)
@@ -80,17 +72,17 @@ impl QuorumLock {
                     }
                     // Those who may not count made the majority, and some other has what the rest did not grant.
                     Err(_) if answers.iter().any(|answer| matches!(answer, Some(Ok(None)))) => {
-                        self.undo(claim, &answers, rest).await;
+                        self.undo(claim, &answers, kept).await;
                         Err(Denied::Busy)
                     }
                     Err(Denied::Young { left, .. }) => {
-                        Err(Denied::Young { left, undone: self.undo(claim, &answers, rest).await })
+                        Err(Denied::Young { left, undone: self.undo(claim, &answers, kept).await })
                     }
                     Err(denied) => Err(denied),
                 }
             }
             Attempt::Busy => {
-                self.undo(claim, &answers, rest).await;
+                self.undo(claim, &answers, kept).await;
                 Err(Denied::Busy)
             }
             Attempt::Failed | Attempt::Open => Err(Denied::Error(self.failed(claim, &answers).await)),
@@ -143,15 +135,14 @@ impl QuorumLock {
             Some(Ok(_)) => true,
         });
         // Else the caller releases all.
-        if is_sure && self.undo(claim, answers, Rest::Nothing).await {
+        if is_sure && self.undo(claim, answers, None).await {
             return tally::refused(what, answers);
         }
         tally::failed(what, answers, ErrorKind::Unknown)
     }
 
     /// Gives back what was granted, but for what is kept. Was all of it given back?
-    async fn undo(&self, claim: &Claim, answers: &Answers<Option<Grant>>, rest: Rest) -> bool {
-        let kept = if let Rest::Kept(place) = rest { place } else { None };
+    async fn undo(&self, claim: &Claim, answers: &Answers<Option<Grant>>, kept: Option<usize>) -> bool {
         let granted = answers.iter().enumerate().filter(|(_, answer)| matches!(answer, Some(Ok(Some(_)))));
         let places: Vec<_> = granted.map(|(place, _)| place).filter(|place| kept != Some(*place)).collect();
         self.leave(&places, claim).await

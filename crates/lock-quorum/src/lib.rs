@@ -33,9 +33,8 @@
 //! If there is no majority, whatever was granted is given back. A release goes to all stores, and again to those that
 //! do not answer. Whoever asks a store again that was to give back, or that did not answer, is another owner there, as
 //! `1#owner` is of `owner`; and what is being given back counts no more. So no release ends a hold that counts, however
-//! late it arrives. A renewal counts if a majority prolongs the lease. A store
-//! that has lost the hold has its tokens raised to *T* then, and is asked to grant the lock again. So a hold outlives
-//! stores that are emptied one by one.
+//! late it arrives. A renewal counts if a majority prolongs the lease. A store that has lost the hold has its tokens
+//! raised to *T* then, and is asked to grant the lock again. So a hold outlives stores that are emptied one by one.
 //!
 //! # Why no two hold a lock at once
 //!
@@ -160,7 +159,7 @@ impl Inner {
 
     /// The owner of this claim asks for nothing any more.
     fn forget(&self, claim: &Claim) {
-        self.members.iter().for_each(|member| member.forget(&claim.owner));
+        self.members.iter().for_each(|member| member.turns.forget(&claim.owner));
     }
 
     /// Asks all stores.
@@ -244,13 +243,12 @@ impl DistributedLock for QuorumLock {
     }
 
     async fn evict(&self, name: &LockName) -> Result<Option<Holder>> {
-        let asked = self.0.ask_majority("evict", |member| Box::pin(async move { member.evict(name).await }));
+        let asked = self.0.ask_majority("evict", |member| Box::pin(member.evict(name)));
         Ok(self.0.common(asked.await?))
     }
 
     async fn evict_owner(&self, name: &LockName, owner: &OwnerId) -> Result<Option<Holder>> {
-        let asked =
-            self.0.ask_majority("evict", |member| Box::pin(async move { member.evict_owner(name, owner).await }));
+        let asked = self.0.ask_majority("evict", |member| Box::pin(member.evict_owner(name, owner)));
         Ok(self.0.common(asked.await?))
     }
 

@@ -32,7 +32,8 @@ pub(crate) struct Member {
     client: OnceLock<Client>,
     tried: Mutex<Tried>,
     late: AtomicBool,
-    turns: Turns,
+    /// Whom it knows the owners as.
+    pub(crate) turns: Turns,
 }
 
 /// How the last try to connect went.
@@ -140,11 +141,6 @@ impl Member {
         self.late.store(late, Ordering::Relaxed);
     }
 
-    /// The claim by which it is now asked for the lock, with the owner that it knows.
-    pub(crate) fn next(&self, claim: &Claim) -> Claim {
-        self.turns.next(claim)
-    }
-
     /// Takes the lock there.
     pub(crate) async fn try_lock(&self, known: &Claim) -> Result<Option<Grant>> {
         self.client()?.try_lock(known).await.map_err(|error| self.named(error))
@@ -153,11 +149,6 @@ impl Member {
     /// Waits for the lock there.
     pub(crate) async fn lock(&self, known: &Claim) -> Result<Grant> {
         self.client()?.lock(known).await.map_err(|error| self.named(error))
-    }
-
-    /// It has denied that.
-    pub(crate) fn end(&self, known: &Claim) {
-        self.turns.end(known);
     }
 
     /// Prolongs what it granted and what counts.
@@ -192,11 +183,6 @@ impl Member {
         known
     }
 
-    /// The same, with the owner that it knows.
-    pub(crate) fn leave_known(&self, known: &Claim) {
-        self.turns.leave(known);
-    }
-
     /// Gives back a claim with the owner that it knows.
     pub(crate) async fn unlock_as_known(&self, known: &Claim) -> Result<Unlocked> {
         let unlocked = match self.client.get() {
@@ -204,23 +190,8 @@ impl Member {
             // By this client, nothing was ever asked of it.
             None => Unlocked::NotHeld,
         };
-        self.settle(known);
-        Ok(unlocked)
-    }
-
-    /// Nothing of this claim is left there, with the owner that it knows.
-    pub(crate) fn settle(&self, known: &Claim) {
         self.turns.settle(known);
-    }
-
-    /// The owner asks for nothing any more.
-    pub(crate) fn forget(&self, owner: &OwnerId) {
-        self.turns.forget(owner);
-    }
-
-    /// The owner was denied the lock.
-    pub(crate) fn forget_if_settled(&self, owner: &OwnerId) {
-        self.turns.forget_if_settled(owner);
+        Ok(unlocked)
     }
 
     pub(crate) async fn holder(&self, name: &LockName) -> Result<Option<Holder>> {

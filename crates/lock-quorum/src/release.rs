@@ -83,7 +83,7 @@ impl QuorumLock {
                 sleep(pause).await;
                 pause = (pause * 2).min(AGAIN.1);
             }
-            member.settle(&known);
+            member.turns.settle(&known);
         });
     }
 }
@@ -108,7 +108,7 @@ impl<'a> Asking<'a> {
             Err(error) if !error.is_refused() => {}
             Ok(false) | Err(_) => {
                 if let Some(known) = self.known.take() {
-                    self.lock.0.members[self.place].end(known);
+                    self.lock.0.members[self.place].turns.end(known);
                 }
             }
         }
@@ -118,7 +118,7 @@ impl<'a> Asking<'a> {
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
         if let Some(known) = self.known {
-            self.lock.0.members[self.place].leave_known(known);
+            self.lock.0.members[self.place].turns.leave(known);
             self.lock.release_later(self.place, known.clone());
         }
     }

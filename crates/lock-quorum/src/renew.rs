@@ -49,7 +49,7 @@ impl QuorumLock {
             Some(hold) => hold.untouched.retain(|untouched| *untouched != place),
             None => return Ok(()),
         }
-        let known = member.next(claim);
+        let known = member.turns.next(claim);
         let granted = self.ask_at(place, &known).await?;
         if granted.is_some() && !self.0.holds().contains_key(&claim.owner) {
             // The release came first.

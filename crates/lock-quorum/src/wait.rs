@@ -13,7 +13,7 @@ use rand::RngExt;
 use tokio::time::{self, sleep};
 
 use crate::QuorumLock;
-use crate::acquire::{Denied, Rest};
+use crate::acquire::Denied;
 use crate::gather::{Request, gather};
 use crate::release::Asking;
 
@@ -36,7 +36,7 @@ impl QuorumLock {
     pub(crate) async fn take_in_turn(&self, claim: &Claim) -> Result<Grant> {
         let mut waited = false;
         loop {
-            let young = match self.attempt(claim, Rest::Nothing, self.0.clock.now()).await {
+            let young = match self.attempt(claim, None, self.0.clock.now()).await {
                 Ok(grant) => return Ok(grant),
                 Err(Denied::Error(error)) => return Err(if waited { unsure(error) } else { error }),
                 Err(Denied::Young { left, .. }) => left,
@@ -59,7 +59,7 @@ impl QuorumLock {
             let end = time::Instant::now() + drawn(TURN).min(claim.lease / 3);
             let mut pause = PAUSES.0;
             let young = loop {
-                match self.attempt(claim, Rest::Kept(kept), first).await {
+                match self.attempt(claim, kept, first).await {
                     Ok(grant) => {
                         // An earlier attempt may have left something where this one did nothing.
                         if let Some(hold) = self.0.holds().get_mut(&claim.owner) {
@@ -95,7 +95,7 @@ impl QuorumLock {
         places.sort_by_key(|place| members[*place].was_late());
         let mut last = None;
         for place in places.into_iter().take(members.len() - self.0.majority() + 1) {
-            let known = members[place].next(claim);
+            let known = members[place].turns.next(claim);
             let granted = tokio::select! {
                 biased;
                 granted = self.wait_at(place, &known) => granted,
