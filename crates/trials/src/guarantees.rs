@@ -164,17 +164,19 @@ fn offers(records: &BTreeMap<String, Record>) -> String {
     let yes = |offered| if offered { "yes" } else { "no" };
     table(
         &["", "reaches", "`fair`", "`prompt_loss`", "shortest lease"],
-        // The same backend as `redis`.
-        records.iter().filter(|(backend, _)| *backend != "redis-forgetful").map(|(backend, record)| {
-            let Record { reaches, fair, prompt_loss, shortest_lease, .. } = record;
-            vec![
-                backend.clone(),
-                reaches.clone(),
-                yes(*fair).into(),
-                yes(*prompt_loss).into(),
-                format!("{shortest_lease} s"),
-            ]
-        }),
+        // Each backend once.
+        records.iter().filter(|(backend, its)| *backend != "redis-forgetful" && its.others.is_empty()).map(
+            |(backend, record)| {
+                let Record { reaches, fair, prompt_loss, shortest_lease, .. } = record;
+                vec![
+                    backend.clone(),
+                    reaches.clone(),
+                    yes(*fair).into(),
+                    yes(*prompt_loss).into(),
+                    format!("{shortest_lease} s"),
+                ]
+            },
+        ),
     )
 }
 
@@ -196,14 +198,16 @@ fn tortures(records: &BTreeMap<String, Record>) -> String {
         }),
     );
     let blows = records.iter().map(|(backend, record)| {
-        let Record { forgotten, worst_forgotten, worst_recovery_after, faults, .. } = record;
+        let Record { forgotten, worst_forgotten, worst_recovery_after, faults, others, .. } = record;
+        let beside = if others.is_empty() { String::new() } else { format!("grants of others: {}. ", counted(others)) };
         let forgot = match forgotten {
             0 => String::new(),
             times => {
                 format!(" The store forgot everything {times} times; holders learned it within {worst_forgotten} s.")
             }
         };
-        format!("- {backend}: {}. The slowest recovery was after {worst_recovery_after}.{forgot}\n", counted(faults))
+        let faults = counted(faults);
+        format!("- {backend}: {beside}{faults}. The slowest recovery was after {worst_recovery_after}.{forgot}\n")
     });
     format!("{found}\n\nThe blows were:\n\n{}", blows.collect::<String>().trim_end())
 }

@@ -17,6 +17,9 @@ fn path() -> PathBuf {
     root().join("docs/torture.json")
 }
 
+/// What is said behind a backend's name where other libraries took the locks too.
+const BESIDE: &str = " beside others";
+
 /// What came of a torture of one backend. Times are in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,6 +35,9 @@ pub(crate) struct Record {
     pub(crate) workers: usize,
     pub(crate) lease: f64,
     pub(crate) faults: BTreeMap<String, usize>,
+    /// How often each of the other libraries was granted its locks.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) others: BTreeMap<String, usize>,
     /// What came of it.
     pub(crate) grants: usize,
     pub(crate) denials: usize,
@@ -78,6 +84,7 @@ impl Record {
             workers: torture.workers,
             lease: seconds(torture.lease),
             faults: report.blows.clone(),
+            others: report.foreign.iter().map(|(library, its)| ((*library).to_owned(), its.grants)).collect(),
             grants: report.grants,
             denials: report.denials,
             failures: report.failures,
@@ -93,10 +100,11 @@ impl Record {
         }
     }
 
-    /// Puts it in the place of what was kept of this backend.
+    /// Puts it in the place of what was kept of this backend, with other libraries or without.
     pub(crate) fn keep(self, backend: &str) -> Result<(), String> {
         let mut all = all()?;
-        all.insert(backend.to_owned(), self);
+        let beside = if self.others.is_empty() { "" } else { BESIDE };
+        all.insert(format!("{backend}{beside}"), self);
         let text = serde_json::to_string_pretty(&all).map_err(|error| error.to_string())? + "\n";
         std::fs::write(path(), text).map_err(|error| format!("docs/torture.json: {error}"))
     }

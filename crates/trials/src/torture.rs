@@ -19,6 +19,9 @@ use crate::places::{self, CHECKED, Place};
 use crate::quorum;
 use crate::record::Record;
 
+/// The lease of the locks where none is named.
+const LEASE: Duration = Duration::from_secs(1);
+
 /// The shortest lease that etcd gives.
 const ETCD_LEASE: Duration = Duration::from_secs(2);
 
@@ -48,9 +51,9 @@ pub(crate) struct Options {
     #[arg(long, value_delimiter = ',')]
     with: Vec<String>,
     /// The lease of the locks, in milliseconds; of etcd's 2000 at least, of a quorum's 1000 at most. What is done to
-    /// whom lasts for about as long.
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..))]
-    lease_ms: u64,
+    /// whom lasts for about as long. [default: 1000, and 2000 of etcd's]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(100..))]
+    lease_ms: Option<u64>,
     /// What is done, such as `stop,kill,cut-answers,kill-server`; all by default. A store is spared what it cannot suffer.
     #[arg(long, value_delimiter = ',', value_parser = blow())]
     faults: Vec<Blow>,
@@ -58,8 +61,9 @@ pub(crate) struct Options {
     /// check if none is named. It fails unless each refused a write that came too late.
     #[arg(long, value_delimiter = ',', num_args = 0..=1, require_equals = true, default_missing_values = CHECKED)]
     resources: Option<Vec<Place>>,
-    /// Keeps what came of it, and how soon locks of killed holders come free, for the page of guarantees.
-    #[arg(long, conflicts_with = "with")]
+    /// Keeps what came of it, and how soon locks of killed holders come free, for the page of guarantees: on a line of its
+    /// own if others' locks are among ours.
+    #[arg(long)]
     record: bool,
 }
 
@@ -207,8 +211,11 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     torture.seed = options.seed;
     torture.workers = options.workers;
     torture.histories = test_servers::kept_as("torture");
-    torture.lease = Duration::from_millis(options.lease_ms);
-    torture.lease = possible(backend, torture.lease);
+    let lease = options.lease_ms.map(Duration::from_millis);
+    torture.lease = possible(backend, lease.unwrap_or(LEASE));
+    if let Some(lease) = lease.filter(|lease| *lease != torture.lease) {
+        return Err(format!("--lease-ms: the nearest that {backend} can have to {lease:?} is {:?}", torture.lease));
+    }
     if !options.faults.is_empty() {
         torture.blows = options.faults.clone();
     }
@@ -247,6 +254,11 @@ async fn suffer(options: &Options, torture: &TortureOptions) -> Result<Report, S
     println!("{report}");
     if torture.resources.is_some() {
         was_late(&report)?;
+    }
+    if report.blows.is_empty() {
+        return Err(format!(
+            "nobody was struck: {backend} is spared the faults that are named, or --minutes is too short"
+        ));
     }
     match report.foreign.iter().find(|(_, its)| its.grants == 0) {
         Some((library, _)) => Err(format!("{library}'s lock was never granted")),
