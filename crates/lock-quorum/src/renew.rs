@@ -68,10 +68,12 @@ impl QuorumLock {
                     hold.valid_until = hold.valid_until.max(*valid_until);
                 }
             }
+            // It is over, so nobody need wait for what is left of it, or is still asked for. Unless a release came first:
+            // that one sees to it, and is to be answered what it ends.
             Ok(_) => {
-                holds.remove(&claim.owner);
-                // It is over, so nobody need wait for what is left of it, or is still asked for.
-                (0..answers.len()).for_each(|place| self.leave_later(place, claim));
+                if holds.remove(&claim.owner).is_some() {
+                    (0..answers.len()).for_each(|place| self.leave_later(place, claim));
+                }
             }
             Err(_) => {}
         }

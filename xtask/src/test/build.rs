@@ -15,16 +15,20 @@ const BUILD: &str = "test --no-run --locked --workspace --all-features --lib --b
      --message-format=json-render-diagnostics";
 
 /// What the test command tortures, long enough for many blows; a store that forgets, with what makes it forget.
-const TORTURED: [&[&str]; 10] = [
+const TORTURED: [&[&str]; 14] = [
     &["sqlite"],
     &["redis", "--with", "redis-py"],
     &["redis-forgetful", "--faults", "stop,cut,kill-server,restart-server"],
     &["memcached"],
     &["zookeeper", "--with", "curator,kazoo"],
+    &["zookeeper-rw", "--with", "curator-rw,kazoo-rw"],
     &["etcd", "--with", "go,etcdctl"],
     &["postgres"],
+    &["postgres-session"],
     &["mysql"],
+    &["mysql-session"],
     &["quorum-redis"],
+    &["quorum-postgres"],
     &["quorum-sqlite"],
 ];
 

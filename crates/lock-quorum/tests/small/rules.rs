@@ -111,6 +111,32 @@ async fn what_is_taken_again_is_released_though_the_release_came_first() {
     .await;
 }
 
+/// 280. A renewal is on its way when the lock is released, and finds nothing any more at two stores: one that was released
+/// already, and one that never granted it. The release is still on its way to the third.
+#[tokio::test]
+async fn a_renewal_that_a_release_overtakes_does_not_answer_for_it() {
+    let stores = Stores::new();
+    let (quorum, ways) = stores.client().await;
+    stores.0[2].try_lock(&claim("first")).await.unwrap().unwrap();
+    quorum.try_lock(&claim("a")).await.unwrap().unwrap();
+    ways[0].once(Verb::Renew, Effect::DelayRequest(Duration::from_millis(100)));
+    ways[1].once(Verb::Unlock, Effect::DelayRequest(Duration::from_millis(300)));
+    let before = ways[0].calls(Verb::Renew);
+    let renewing = {
+        let quorum = quorum.clone();
+        tokio::spawn(async move { quorum.renew(&[claim("a")]).await })
+    };
+    soon(async {
+        while ways[0].calls(Verb::Renew) == before {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert_eq!(quorum.unlock(&claim("a")).await.unwrap(), Unlocked::Released);
+    assert!(matches!(renewing.await.unwrap()[..], [Ok(Renewal::NotHeld)]));
+    assert_eq!(stores.holders().await, [None, None, Some(claim("first").owner)]);
+}
+
 /// A store that lost a hold grants it once more, and nobody hears it in time: so that is given back, and does not count
 /// until then, when the store says that it is held.
 #[tokio::test]
