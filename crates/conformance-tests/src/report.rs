@@ -55,7 +55,8 @@ pub struct Report {
     pub worst_recovery: Option<(Duration, Ordeal)>,
     /// How many locks whose holder was killed went to one who waited by then, and how long after that at worst.
     pub freed: (usize, Duration),
-    /// What the process of each worker that is never killed took up after a tenth of the time, and at the end.
+    /// The least that the process of each worker that is never killed took up in the second tenth of the time, and at the
+    /// end.
     pub footprints: BTreeMap<String, [Footprint; 2]>,
     /// What there was in the store before anybody took a lock, and at the end, of each thing that is counted there.
     pub counts: BTreeMap<String, [u64; 2]>,
@@ -222,7 +223,7 @@ impl fmt::Display for Report {
             write!(f, "; {locks} locks of killed holders went on, at worst after {worst:?}")?;
         }
         for (worker, [early, last]) in &self.footprints {
-            write!(f, "\n{worker} took up {early} after a tenth of the time, and {last} at the end")?;
+            write!(f, "\n{worker} took up {early} at first, and {last} at the end")?;
         }
         for (what, [before, after]) in &self.counts {
             write!(f, "\n{what}: {before} before, {after} at the end")?;

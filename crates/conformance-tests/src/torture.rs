@@ -25,6 +25,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::footprint;
 pub use crate::footprint::Footprint;
 use crate::foreign::Library;
 use crate::ghosts;
@@ -249,16 +250,15 @@ async fn run_in(options: &TortureOptions, mut site: Site, folder: &Path) -> io::
         let plan = plan(lane, options.seed, &blows, options.lease, struck_for);
         suffering.spawn(victim.suffer(lane, plan, start, log.clone()));
     }
-    let footprints = || spared.iter().map(|(_, pid)| Footprint::of(*pid)).collect::<io::Result<Vec<_>>>();
     tokio::time::sleep_until(start + options.duration / 10).await;
-    let early = footprints()?;
+    let early = footprint::least(&spared, start + options.duration / 5).await?;
     let mut victims = Vec::new();
     while let Some(survived) = suffering.join_next().await {
         victims.push(survived.map_err(io::Error::other)??);
     }
     // On a machine that stood still for a while, blows came late, and the calm is as long as ever.
-    tokio::time::sleep_until((start + options.duration).max(Instant::now() + options.calm())).await;
-    let (last, ended) = (footprints()?, monotonic());
+    let end = (start + options.duration).max(Instant::now() + options.calm());
+    let (last, ended) = (footprint::least(&spared, end).await?, monotonic());
     // All at once; the servers and the networks stay until the last is done.
     let (seats, others): (Vec<_>, Vec<_>) = victims.into_iter().partition(|victim| matches!(victim, Victim::Worker(_)));
     let mut ending = JoinSet::new();

@@ -77,6 +77,13 @@ impl Supervised {
         self.session.state().claims.is_empty()
     }
 
+    /// The servers have ended it, with all that was in it, and nobody waits to hear that of a hold. Whoever only asked for
+    /// a lock then went on in another session.
+    fn is_over_for_all(&self) -> bool {
+        self.session.life() == Life::Buried
+            && self.session.state().claims.values().all(|claimed| claimed.hold.is_none())
+    }
+
     /// Not if the runtime is gone on which it was made, either.
     fn is_alive(&self) -> bool {
         self.session.life() == Life::Alive && self.session.client().is_ok() && !self.task.is_finished()
@@ -87,7 +94,7 @@ impl State {
     /// Forgets what is over and has left nothing behind, and retires all but a few of those that nobody uses.
     fn prune(&mut self) {
         self.live.retain(|_, live| live.is_alive() || !live.is_unused());
-        self.former.retain(|former| !former.is_unused());
+        self.former.retain(|former| !former.is_unused() && !former.is_over_for_all());
         let mut spare: Vec<_> = self.live.values().filter(|live| live.is_unused() && !live.is_retired()).collect();
         spare.sort_unstable_by_key(|live| std::cmp::Reverse(live.used));
         for live in spare.into_iter().skip(SPARE) {

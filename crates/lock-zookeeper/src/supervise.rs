@@ -304,6 +304,21 @@ mod tests {
         Claim::new(LockName::new("x").unwrap(), OwnerId::from_store(owner), Duration::from_secs(300))
     }
 
+    /// 281. A session ends while somebody asks for a lock in it, who is told in the next session that another has it, and
+    /// need not release it. It is not kept, nor the runtime on which it was.
+    #[tokio::test]
+    async fn a_session_in_which_somebody_only_asked_is_forgotten() {
+        let servers = ZookeeperServers::start();
+        let lock = ZookeeperLock::connect(&servers.url(), "oarlock").await.unwrap();
+        let asked = claim("asked");
+        let session = lock.sessions.of(asked.lease).await.unwrap();
+        assert!(session.begin(&asked));
+        session.close();
+        tokio::time::timeout(Duration::from_secs(20), session.reached(Life::Buried)).await.unwrap();
+        lock.try_lock(&claim("next")).await.unwrap().unwrap();
+        assert!(lock.sessions.with_claim(&asked.owner).is_empty());
+    }
+
     /// 40. The servers end the holder's session, by another client that has its password: told at once, and the next
     /// acquisition has a session of its own.
     #[tokio::test]

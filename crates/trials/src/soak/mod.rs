@@ -65,7 +65,7 @@ struct Soaked {
     blows: usize,
     /// Which rules, and how often.
     broken: BTreeMap<String, usize>,
-    /// Of a worker of ours, in bytes, files and threads, after a tenth of the time and at the end.
+    /// Of a worker of ours, in bytes, files and threads, the least in the second tenth of the time and at the end.
     worker: Option<[(u64, usize, usize); 2]>,
     counts: BTreeMap<String, [u64; 2]>,
 }
@@ -171,12 +171,17 @@ impl Soaked {
         }
     }
 
-    /// What there is more of in the store than at the beginning.
+    /// What there is more of in the store than at the beginning, and what a worker takes up half as much again of.
     fn more(&self) -> impl Iterator<Item = String> {
         let counted = self.counts.iter().filter(|(what, _)| is_to_go(what));
-        counted
-            .filter(|(_, [before, after])| after > before)
-            .map(|(what, [before, after])| format!("{before} {what} at the beginning, {after} at the end"))
+        let left = counted.map(|(what, [before, after])| (what.as_str(), *before, *before, *after));
+        let worker = self.worker.into_iter().flat_map(|[early, last]| {
+            let both = [("bytes", early.0, last.0), ("files", early.1 as u64, last.1 as u64)];
+            let both = both.into_iter().chain([("threads", early.2 as u64, last.2 as u64)]);
+            both.map(|(what, early, last)| (what, early, early + early / 2, last))
+        });
+        let more = left.chain(worker).filter(|(_, _, most, last)| last > most);
+        more.map(|(what, before, _, last)| format!("{before} {what} at the beginning, {last} at the end"))
     }
 }
 
