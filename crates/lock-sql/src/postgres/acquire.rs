@@ -194,7 +194,7 @@ impl PostgresLock {
 }
 
 /// Did the server answer, and with an error?
-fn is_said_by_server(error: &Error) -> bool {
+pub(super) fn is_said_by_server(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref());
     matches!(source, Some(sqlx::Error::Database(_)))
 }

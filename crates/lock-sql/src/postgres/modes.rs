@@ -59,10 +59,7 @@ impl PostgresLock {
     ) -> Result<Option<Unlocked>> {
         let (key, alone) = (self.prefix.key(name), self.listens.is_some());
         let arguments = arguments!(key, owner.as_str(), gives_up, alone);
-        // Sent again, it would say that the lock was not held.
-        let answer = self.server.run(&self.statements.release_beside, arguments, Again::No).await?;
-        let in_time: Option<bool> = the_row(&answer)?.read(0)?;
-        Ok(in_time.map(|in_time| if in_time { Unlocked::Released } else { Unlocked::NotHeld }))
+        self.call_release(&self.statements.release_beside, arguments).await
     }
 
     /// Prolongs what is held beside others.

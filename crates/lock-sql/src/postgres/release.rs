@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use lock_core::{Claim, Error, ErrorKind, LockName, Mode, OwnerId, Result, Unlocked};
+use sqlx::postgres::PgArguments;
 
+use super::acquire::is_said_by_server;
 use super::batch::{Batches, Sent};
 use super::error::Postgres;
 use super::statements::{Statements, the_row};
 use super::{PostgresLock, arguments};
-use crate::server::{Again, Read, Server};
+use crate::server::{Again, Read, Server, Statement};
 
 /// Releases of locks for which nobody may wait. Each is answered whether the lease still ran; nothing: it was not done.
 pub(super) type Releases = Batches<Release, Result<Option<bool>>>;
@@ -56,10 +58,19 @@ impl PostgresLock {
                 }
             }
         }
-        let arguments = arguments!(key, owner.as_str(), gives_up, alone);
-        // Sent again, it would say that the lock was not held.
         let statement = if shows { &self.statements.release_showing } else { &self.statements.release };
-        let answer = self.server.run(statement, arguments, Again::No).await?;
+        self.call_release(statement, arguments!(key, owner.as_str(), gives_up, alone)).await
+    }
+
+    /// Calls a procedure that ends a hold or a wait. None: nothing was held.
+    pub(super) async fn call_release(&self, procedure: &Statement, arguments: PgArguments) -> Result<Option<Unlocked>> {
+        // Sent again, it would say that the lock was not held.
+        let answer = self.server.run(procedure, arguments, Again::No).await;
+        let answer = answer.map_err(|error| match error.kind() {
+            // It commits before it notifies, and it may be that alone which took the server too long.
+            ErrorKind::Unavailable if is_said_by_server(&error) => error.after_something_was_done(),
+            _ => error,
+        })?;
         let in_time: Option<bool> = the_row(&answer)?.read(0)?;
         Ok(in_time.map(unlocked))
     }

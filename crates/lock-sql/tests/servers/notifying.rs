@@ -5,26 +5,37 @@ use std::time::Duration;
 
 use crate::by_hand::{client, number, run};
 use crate::common::{LET_COMMIT, claim, granted, hangs, have_commits_hang, in_background, in_line, until};
-use lock_core::{DistributedLock, Mode, Unlocked};
+use lock_core::{DistributedLock, ErrorKind, Mode, Unlocked};
 use lock_sql::{PostgresLock, ServerOptions};
 use sqlx::{Connection, Executor, PgConnection};
 use test_servers::PostgresServer;
 
-/// A hand-over that waits for the disk, or here for a standby, holds up no hand-over of another lock: the server lets
-/// only one notify at a time, and that one is done with it before.
-#[tokio::test]
-async fn a_commit_that_hangs_holds_up_no_other_hand_over() {
+/// Whose commits wait for a standby, and whose do not.
+const SLOW: &str = "postgres:s3cr3t";
+const QUICK: &str = "quick:x";
+
+/// A server that knows both, and a connection that is quick.
+async fn with_quick_role() -> (PostgresServer, PgConnection) {
     let server = PostgresServer::start();
     let mut admin = PgConnection::connect(&server.url()).await.unwrap();
     admin.execute("CREATE ROLE quick SUPERUSER LOGIN PASSWORD 'x'").await.unwrap();
     admin.execute("ALTER ROLE quick SET synchronous_commit = local").await.unwrap();
     admin.execute("SET synchronous_commit = local").await.unwrap();
-    let client = async |user: &str| {
-        let url = server.url().replace("postgres:s3cr3t", user);
-        let options = ServerOptions::new(&url).unwrap().timeout(Duration::from_secs(30));
-        Arc::new(PostgresLock::with(options).await.unwrap())
-    };
-    let (slow, quick) = (client("postgres:s3cr3t").await, client("quick:x").await);
+    (server, admin)
+}
+
+async fn of_role(server: &PostgresServer, role: &str, timeout: Duration) -> Arc<PostgresLock> {
+    let options = ServerOptions::new(&server.url().replace(SLOW, role)).unwrap().timeout(timeout);
+    Arc::new(PostgresLock::with(options).await.unwrap())
+}
+
+/// A hand-over that waits for the disk, or here for a standby, holds up no hand-over of another lock: the server lets
+/// only one notify at a time, and that one is done with it before.
+#[tokio::test]
+async fn a_commit_that_hangs_holds_up_no_other_hand_over() {
+    let (server, mut admin) = with_quick_role().await;
+    let timeout = Duration::from_secs(30);
+    let (slow, quick) = (of_role(&server, SLOW, timeout).await, of_role(&server, QUICK, timeout).await);
     let (x, y) = (claim("x", "slow"), claim("y", "quick"));
     slow.try_lock(&x).await.unwrap().unwrap();
     quick.try_lock(&y).await.unwrap().unwrap();
@@ -42,6 +53,32 @@ async fn a_commit_that_hangs_holds_up_no_other_hand_over() {
     assert_eq!(releasing.await.unwrap().unwrap(), Unlocked::Released);
     commits.abort();
     granted(behind_x).await;
+}
+
+/// 282. An application's own notification hangs, and keeps all others from theirs. A hand-over is done all the same, and the
+/// release says that it may be.
+#[tokio::test]
+async fn a_hand_over_that_cannot_be_notified_is_done() {
+    let (server, mut admin) = with_quick_role().await;
+    let lock = of_role(&server, QUICK, Duration::from_secs(2)).await;
+    let held = claim("x", "holder");
+    lock.try_lock(&held).await.unwrap().unwrap();
+    let waiting = in_background(&lock, &claim("x", "waiter"));
+    until("the waiter is in line", async || in_line(&*lock, "x").await == 1).await;
+
+    let commits = have_commits_hang(&server, &mut admin).await;
+    let mut application = PgConnection::connect(&server.url()).await.unwrap();
+    let notifying = "SELECT pg_logical_emit_message(true, 'theirs', ''), pg_notify('theirs', '')";
+    let notifies = tokio::spawn(async move { application.execute(notifying).await.map(drop) });
+    until("their notification hangs", async || hangs(&mut admin, "%pg_notify%").await).await;
+    assert_eq!(lock.unlock(&held).await.unwrap_err().kind(), ErrorKind::Unknown);
+    assert_eq!(lock.holder(&held.name).await.unwrap().unwrap().owner, claim("x", "waiter").owner);
+    for statement in LET_COMMIT {
+        admin.execute(statement).await.unwrap();
+    }
+    notifies.await.unwrap().unwrap();
+    commits.abort();
+    granted(waiting).await;
 }
 
 /// Whoever releases dies between the hand-over and the notification of it: the waiter finds its grant.
