@@ -55,8 +55,8 @@ pub struct Report {
     pub worst_recovery: Option<(Duration, Ordeal)>,
     /// How many locks whose holder was killed went to one who waited by then, and how long after that at worst.
     pub freed: (usize, Duration),
-    /// The least that the process of each worker that is never killed took up in the second tenth of the time, and at the
-    /// end.
+    /// The least that the process of each worker that is never killed took up in the second tenth of the time, and at
+    /// the end.
     pub footprints: BTreeMap<String, [Footprint; 2]>,
     /// What there was in the store before anybody took a lock, and at the end, of each thing that is counted there.
     pub counts: BTreeMap<String, [u64; 2]>,

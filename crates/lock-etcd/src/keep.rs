@@ -25,7 +25,7 @@ use lock_core::{Claim, Instant, Kept, Result};
 
 use crate::Shared;
 use crate::connection::Again;
-use crate::error::{Failure, in_doubt, nonsense, not_done};
+use crate::error::{Failure, in_doubt, kept_or_not, nonsense, not_done};
 use crate::ledger::{Ledger, Own, Stage};
 use crate::requests::{found, get_key, revision, unchanged};
 use crate::session::{grant, transact};
@@ -107,7 +107,9 @@ impl Shared {
             match there.filter(|there| there.create_revision() == entry.created) {
                 None => {
                     self.ledger.found_gone(entry, revision(&answer)?);
-                    return Ok(None);
+                    // An earlier request may have done it whose answer was lost, and it is over by now.
+                    let is_over = self.connection.clock.now() >= rest.until;
+                    return if is_over { Err(kept_or_not()) } else { Ok(None) };
                 }
                 // An earlier answer was lost.
                 Some(there) if Standing::is_kept_by(&spot.line, &there, &spot.owner) => {

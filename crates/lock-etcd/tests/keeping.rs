@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, GetOptions, KeyValue, PutOptions, SortOrder, SortTarget, Txn, TxnOp};
-use lock_core::{Claim, DistributedLock, Kept, LockName, LockValue, OwnerId, Proclaimed, Renewal, Unlocked};
+use lock_core::{Claim, DistributedLock, ErrorKind, Kept, LockName, LockValue, OwnerId, Proclaimed, Renewal, Unlocked};
 use lock_etcd::{EtcdLock, EtcdOptions};
 use test_servers::{EtcdCluster, Proxy};
 
@@ -169,6 +169,32 @@ async fn what_is_dropped_is_said_again() {
         lock.evict(&ours.name).await.unwrap();
         assert!(first(&raw).await.is_none());
     }
+}
+
+/// 256. It is done, the answer is lost, and it is over before it is asked for again: nobody says that the lock was not held
+/// until then.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_whose_answer_is_lost_is_unknown() {
+    let cluster = EtcdCluster::start(1);
+    let proxy = Proxy::new(cluster.addresses()[0]);
+    let options = EtcdOptions::new(&format!("etcd://{}", proxy.address())).unwrap().prefix("oarlock").timeout(BOUND);
+    let (lock, raw) = (Arc::new(options.connect().await.unwrap()), raw(&cluster).await);
+    let ours = claim("holder");
+    lock.try_lock(&ours).await.unwrap().unwrap();
+    proxy.hold_answers_to([ours.owner.kept().as_str().to_owned()]);
+    let keeping = {
+        let (lock, ours) = (Arc::clone(&lock), ours.clone());
+        tokio::spawn(async move { lock.keep(&ours, SHORT).await })
+    };
+    let is_kept = async || first(&raw).await.is_some_and(|key| key.value() == ours.owner.kept().as_str().as_bytes());
+    soon("it is kept", async { while !is_kept().await {} }).await;
+    // Also where the client comes anew.
+    proxy.hold_s2c();
+    soon("its end", async { while first(&raw).await.is_some() {} }).await;
+    proxy.reset();
+    proxy.forward();
+    assert_eq!(soon("the answer", keeping).await.unwrap().unwrap_err().kind(), ErrorKind::Unknown);
+    assert_eq!(lock.keep(&ours, LONG).await.unwrap(), Kept::NotHeld);
 }
 
 /// Its owner's client does not know that it is kept, and hears that the owner's lease is over: who waits in the same client

@@ -68,8 +68,8 @@ impl QuorumLock {
                     hold.valid_until = hold.valid_until.max(*valid_until);
                 }
             }
-            // It is over, so nobody need wait for what is left of it, or is still asked for. Unless a release came first:
-            // that one sees to it, and is to be answered what it ends.
+            // It is over, so nobody need wait for what is left of it, or is still asked for. If a release came first, that
+            // one gives back everything: a second one would take its answers away.
             Ok(_) => {
                 if holds.remove(&claim.owner).is_some() {
                     (0..answers.len()).for_each(|place| self.leave_later(place, claim));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Claim, Kept, Result};
+use lock_core::{Claim, ErrorKind, Kept, Result};
 use zookeeper_client::{CreateMode, Error as ZkError};
 
 use crate::ZookeeperLock;
@@ -18,10 +18,12 @@ const SWEEP: Duration = Duration::from_secs(1);
 
 impl ZookeeperLock {
     pub(crate) async fn keep_hold(&self, claim: &Claim, rest: Duration) -> Result<Kept> {
-        let mut kept = Kept::NotHeld;
+        let (mut kept, mut unanswered) = (Kept::NotHeld, false);
         for session in self.sessions.with_claim(&claim.owner) {
             match begin(&session, claim) {
-                Some((node, hold)) => kept = self.keep_in(&session, claim, &node, hold, rest).await?,
+                Some((node, hold)) => {
+                    kept = self.keep_in(&session, claim, &node, hold, rest, &mut unanswered).await?;
+                }
                 // Its lease is over: what may still be on its way of an earlier attempt is overtaken.
                 None if session.claimed(&claim.owner).is_some_and(|claimed| claimed.hold.is_some()) => {
                     release(&session, &claim.owner).await?;
@@ -31,19 +33,30 @@ impl ZookeeperLock {
         }
         if kept == Kept::NotHeld {
             // It may have been done by a request whose answer was lost.
-            return self.is_kept(claim).await;
+            kept = self.is_kept(claim).await?;
         }
-        Ok(kept)
+        match kept {
+            Kept::NotHeld if unanswered => Err(error::kept_or_not()),
+            kept => Ok(kept),
+        }
     }
 
-    /// Has it done in bounded time.
-    async fn keep_in(&self, session: &Session, claim: &Claim, node: &str, hold: Hold, rest: Duration) -> Result<Kept> {
+    /// Has it done in bounded time. `unanswered` tells whether a request for it was sent and not answered.
+    async fn keep_in(
+        &self,
+        session: &Session,
+        claim: &Claim,
+        node: &str,
+        hold: Hold,
+        rest: Duration,
+        unanswered: &mut bool,
+    ) -> Result<Kept> {
         let _attending = session.attend(&claim.owner);
         let rest = u64::try_from(rest.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
         let terms = Terms { token: hold.token, rest };
         let Some(path) = kept_path(node, &claim.owner, terms) else { return Ok(Kept::NotHeld) };
-        let replacing = tokio::time::timeout(session.settings.timeout, replace(session, claim, node, &path)).await;
-        match replacing {
+        let replacing = replace(session, claim, node, &path, unanswered);
+        match tokio::time::timeout(session.settings.timeout, replacing).await {
             Ok(Ok(true)) => {}
             Ok(Ok(false)) => {
                 session.forget(&claim.owner);
@@ -108,8 +121,14 @@ fn begin(session: &Session, claim: &Claim) -> Option<(String, Hold)> {
 }
 
 /// Makes the node `path` in the place of `node`. No, if that is not there any more: then nothing is made, or an earlier
-/// request made it.
-async fn replace(session: &Session, claim: &Claim, node: &str, path: &str) -> Result<bool, ZkError> {
+/// request made it, which was `unanswered`.
+async fn replace(
+    session: &Session,
+    claim: &Claim,
+    node: &str,
+    path: &str,
+    unanswered: &mut bool,
+) -> Result<bool, ZkError> {
     let persistent = &CreateMode::Persistent.with_acls(session.settings.acls());
     let owner = &claim.owner.kept();
     loop {
@@ -141,8 +160,13 @@ async fn replace(session: &Session, claim: &Claim, node: &str, path: &str) -> Re
                 return Ok(true);
             }
             Err(ZkError::NoNode) => return Ok(false),
-            Err(ZkError::ConnectionLoss | ZkError::Custom(_)) => session.doubt(),
-            Err(error) => return Err(error),
+            Err(error) => {
+                *unanswered |= of_request(error.clone()).kind() == ErrorKind::Unknown;
+                match error {
+                    ZkError::ConnectionLoss | ZkError::Custom(_) => session.doubt(),
+                    error => return Err(error),
+                }
+            }
         }
     }
 }

@@ -77,11 +77,10 @@ impl Supervised {
         self.session.state().claims.is_empty()
     }
 
-    /// The servers have ended it, with all that was in it, and nobody waits to hear that of a hold. Whoever only asked for
-    /// a lock then went on in another session.
-    fn is_over_for_all(&self) -> bool {
-        self.session.life() == Life::Buried
-            && self.session.state().claims.values().all(|claimed| claimed.hold.is_none())
+    /// Nothing is left to release: nobody has a claim in it, or the servers have ended it with all that was in it. That
+    /// holds have ended was told then, and nobody releases those.
+    fn is_left(&self) -> bool {
+        self.is_unused() || self.session.life() == Life::Buried
     }
 
     /// Not if the runtime is gone on which it was made, either.
@@ -93,8 +92,8 @@ impl Supervised {
 impl State {
     /// Forgets what is over and has left nothing behind, and retires all but a few of those that nobody uses.
     fn prune(&mut self) {
-        self.live.retain(|_, live| live.is_alive() || !live.is_unused());
-        self.former.retain(|former| !former.is_unused() && !former.is_over_for_all());
+        self.live.retain(|_, live| live.is_alive() || !live.is_left());
+        self.former.retain(|former| !former.is_left());
         let mut spare: Vec<_> = self.live.values().filter(|live| live.is_unused() && !live.is_retired()).collect();
         spare.sort_unstable_by_key(|live| std::cmp::Reverse(live.used));
         for live in spare.into_iter().skip(SPARE) {

@@ -61,8 +61,8 @@ pub(crate) struct Options {
     /// check if none is named. It fails unless each refused a write that came too late.
     #[arg(long, value_delimiter = ',', num_args = 0..=1, require_equals = true, default_missing_values = CHECKED)]
     resources: Option<Vec<Place>>,
-    /// Keeps what came of it, and how soon locks of killed holders come free, for the page of guarantees: on a line of its
-    /// own if others' locks are among ours.
+    /// Keeps what came of it, and how soon locks of killed holders come free, for the page of guarantees: on a line of
+    /// its own if others' locks are among ours.
     #[arg(long)]
     record: bool,
 }
@@ -214,7 +214,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     let lease = options.lease_ms.map(Duration::from_millis);
     torture.lease = possible(backend, lease.unwrap_or(LEASE));
     if let Some(lease) = lease.filter(|lease| *lease != torture.lease) {
-        return Err(format!("--lease-ms: the nearest that {backend} can have to {lease:?} is {:?}", torture.lease));
+        return Err(format!("--lease-ms: {backend} cannot have {lease:?} here; the nearest is {:?}", torture.lease));
     }
     if !options.faults.is_empty() {
         torture.blows = options.faults.clone();
@@ -256,9 +256,7 @@ async fn suffer(options: &Options, torture: &TortureOptions) -> Result<Report, S
         was_late(&report)?;
     }
     if report.blows.is_empty() {
-        return Err(format!(
-            "nobody was struck: {backend} is spared the faults that are named, or --minutes is too short"
-        ));
+        return Err("--minutes: nobody was struck in so short a time".to_owned());
     }
     match report.foreign.iter().find(|(_, its)| its.grants == 0) {
         Some((library, _)) => Err(format!("{library}'s lock was never granted")),

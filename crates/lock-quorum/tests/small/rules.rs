@@ -111,8 +111,8 @@ async fn what_is_taken_again_is_released_though_the_release_came_first() {
     .await;
 }
 
-/// 280. A renewal is on its way when the lock is released, and finds nothing any more at two stores: one that was released
-/// already, and one that never granted it. The release is still on its way to the third.
+/// 280. A renewal is on its way when the lock is released, and finds nothing any more at two stores: one that was
+/// released already, and one that never granted it. The release is still on its way to the third.
 #[tokio::test]
 async fn a_renewal_that_a_release_overtakes_does_not_answer_for_it() {
     let stores = Stores::new();

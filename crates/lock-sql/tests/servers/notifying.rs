@@ -55,8 +55,8 @@ async fn a_commit_that_hangs_holds_up_no_other_hand_over() {
     granted(behind_x).await;
 }
 
-/// 282. An application's own notification hangs, and keeps all others from theirs. A hand-over is done all the same, and the
-/// release says that it may be.
+/// 282. An application's own notification hangs, and keeps all others from theirs. A hand-over is done all the same, and
+/// the release says that it may be.
 #[tokio::test]
 async fn a_hand_over_that_cannot_be_notified_is_done() {
     let (server, mut admin) = with_quick_role().await;

@@ -9,7 +9,8 @@ use crate::raw::{is_watched, raw};
 use futures_util::future::{join, join_all};
 use futures_util::{FutureExt, StreamExt};
 use lock_core::{
-    Claim, DistributedLock, Grant, Kept, ListQuery, LockName, LockValue, OwnerId, Proclaimed, Renewal, Result, Unlocked,
+    Claim, DistributedLock, ErrorKind, Grant, Kept, ListQuery, LockName, LockValue, OwnerId, Proclaimed, Renewal,
+    Result, Unlocked,
 };
 use lock_zookeeper::{ZookeeperLock, ZookeeperOptions};
 use test_servers::{Proxy, ZookeeperServers};
@@ -177,6 +178,29 @@ async fn what_was_kept_without_an_answer_is_kept() {
         assert!(store.nodes("x").await.len() == 1 && store.first().await.contains("-kept-"));
         assert!(store.client().await.evict(&claim.name).await.unwrap().is_some());
     }
+}
+
+/// The same, and what was kept is over by then: nobody says that the lock was not held until it was to be kept.
+#[tokio::test]
+async fn what_was_kept_without_an_answer_and_is_over_is_unknown() {
+    let store = Store::new().await;
+    let proxy = Proxy::new(store.servers.addresses()[0]);
+    let (lock, other) = (connect(&format!("zookeeper://{}", proxy.address())).await, store.client().await);
+    let claim = claim("x", "holder");
+    lock.try_lock(&claim).await.unwrap().unwrap();
+    proxy.hold_s2c();
+    let keeping = tokio::spawn({
+        let (lock, claim) = (Arc::clone(&lock), claim.clone());
+        async move { lock.keep(&claim, Duration::from_millis(100)).await }
+    });
+    // As soon as its time is over.
+    let next = self::claim("x", "next");
+    soon("the next grant", other.lock(&next)).await.unwrap();
+    other.unlock(&next).await.unwrap();
+    proxy.reset();
+    proxy.forward();
+    assert_eq!(soon("the answer", keeping).await.unwrap().unwrap_err().kind(), ErrorKind::Unknown);
+    assert_eq!(lock.keep(&claim, LONG).await.unwrap(), Kept::NotHeld, "and this was not sent before");
 }
 
 /// The request is on its way when the servers end the session: it does nothing, however late it comes.

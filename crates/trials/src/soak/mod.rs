@@ -176,12 +176,11 @@ impl Soaked {
         let counted = self.counts.iter().filter(|(what, _)| is_to_go(what));
         let left = counted.map(|(what, [before, after])| (what.as_str(), *before, *before, *after));
         let worker = self.worker.into_iter().flat_map(|[early, last]| {
-            let both = [("bytes", early.0, last.0), ("files", early.1 as u64, last.1 as u64)];
-            let both = both.into_iter().chain([("threads", early.2 as u64, last.2 as u64)]);
+            let both = [("bytes of a worker", early.0, last.0), ("files of a worker", early.1 as u64, last.1 as u64)];
             both.map(|(what, early, last)| (what, early, early + early / 2, last))
         });
         let more = left.chain(worker).filter(|(_, _, most, last)| last > most);
-        more.map(|(what, before, _, last)| format!("{before} {what} at the beginning, {last} at the end"))
+        more.map(|(what, before, _, last)| format!("{before} {what} at first, {last} at the end"))
     }
 }
 
