@@ -7,8 +7,11 @@
 type NotAsked = (&'static [&'static str], &'static str);
 
 /// Of none of them.
-const OF_ALL: [NotAsked; 2] =
-    [(&["N1"], "tells of no loss in time"), (&["N2"], "knows of no end after a stop before it asks the store")];
+const OF_ALL: [NotAsked; 3] = [
+    (&["N1"], "tells of no loss in time"),
+    (&["N2"], "knows of no end after a stop before it asks the store"),
+    (&["L3"], "may wait for an answer that never comes"),
+];
 
 /// Each library, by the name of its workers, and what it does not promise besides.
 const LIBRARIES: [(&str, &[NotAsked]); 10] = [

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::acquisition::Pauses;
-use crate::foreign::Library;
+use crate::foreign::is_asked;
 use crate::history::{Event, What};
 use crate::ordeal::Ordeal;
 use crate::torture::WARM_UP;
@@ -25,7 +25,7 @@ pub(crate) fn paralysis(events: &[Event], ordeals: &[Ordeal], calm: Duration) ->
     })
 }
 
-/// `ended` is when all were told to end. Neither other libraries' clients are asked, nor who ends before the first blow.
+/// `ended` is when all were told to end. Who ends before the first blow is not asked, either.
 pub(crate) fn silence(events: &[Event], ended: u64, limit: Duration) -> Vec<Violation> {
     let (mut said, mut pauses) = (BTreeMap::<&str, Vec<u64>>::new(), BTreeMap::<&str, Pauses>::new());
     for event in events {
@@ -40,7 +40,7 @@ pub(crate) fn silence(events: &[Event], ended: u64, limit: Duration) -> Vec<Viol
     }
     let mut found = Vec::new();
     for (client, mut said) in said {
-        if Library::of(client).is_some() || client == WARM_UP {
+        if !is_asked("L3", client) || client == WARM_UP {
             continue;
         }
         let mut pauses = pauses.remove(client).unwrap_or_default();

@@ -219,9 +219,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     if !options.faults.is_empty() {
         torture.blows = options.faults.clone();
     }
-    if torture.duration <= torture.calm() {
-        return Err(format!("--minutes: nobody is struck in the last {:?}, so it has to be longer", torture.calm()));
-    }
+    check_duration(&torture)?;
     on_a_runtime(async {
         let report = suffer(options, &torture).await?;
         let mut broken = !report.violations.is_empty();
@@ -233,6 +231,14 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         }
         if broken { Err("rules were broken".to_owned()) } else { Ok(()) }
     })
+}
+
+/// Is there time to strike anybody?
+pub(crate) fn check_duration(torture: &TortureOptions) -> Result<(), String> {
+    if torture.duration > torture.calm() {
+        return Ok(());
+    }
+    Err(format!("--minutes: nobody is struck in the last {:?}, so it has to be longer", torture.calm()))
 }
 
 /// Tortures a store made for this.

@@ -28,7 +28,7 @@ pub(crate) struct Options {
     #[arg(long, value_delimiter = ',')]
     of: Vec<Crowd>,
     /// How long one step may take, in seconds. The first that takes longer is the last.
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 30)]
     seconds: u64,
     /// No step goes beyond this number.
     #[arg(long, default_value_t = 1_000_000)]

@@ -19,7 +19,7 @@ use crate::foreign;
 use crate::guarantees::wrap;
 use crate::record::root;
 use crate::scale::usage::{Usage, descendants};
-use crate::torture::{on_a_runtime, possible, site};
+use crate::torture::{check_duration, on_a_runtime, possible, site};
 use census::{Count, FOR_A_DAY};
 
 /// So many workers are ours, or more where there are more foreign ones, whose number is the same.
@@ -27,6 +27,9 @@ const WORKERS: usize = 4;
 
 /// So many of ours are never killed.
 const SPARED: usize = 1;
+
+/// So many minutes.
+const HOUR: f64 = 60.0;
 
 /// By then, everything has gone that ends with its lease, or is kept for a minute.
 const SWEPT: Duration = Duration::from_secs(120);
@@ -44,13 +47,13 @@ pub(crate) struct Options {
     /// not counted.
     #[arg(required_unless_present = "write")]
     stores: Vec<String>,
-    /// For how long each.
-    #[arg(long, default_value_t = 60.0)]
+    /// For how long each; for the page, an hour.
+    #[arg(long, default_value_t = HOUR)]
     minutes: f64,
     /// What the choices come from: the same seed makes the same ones.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Writes docs/soak.md of all that was measured.
+    /// Keeps what was measured, and writes docs/soak.md of all that was kept.
     #[arg(long)]
     write: bool,
 }
@@ -71,6 +74,9 @@ struct Soaked {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), String> {
+    if options.write && options.minutes < HOUR {
+        return Err(format!("--minutes: the page is of {HOUR} minutes each; leave out --write"));
+    }
     let folder = root().join("docs/figures/soak");
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut left = Vec::new();
@@ -78,9 +84,11 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         let soaked = soak(options, store)?;
         left.extend(soaked.more().map(|what| format!("{store}: {what}")));
         left.extend(soaked.broken.keys().map(|rule| format!("{store}: {rule} was broken")));
-        let file = folder.join(format!("{store}.json"));
-        let text = serde_json::to_string_pretty(&soaked).map_err(|error| error.to_string())?;
-        fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
+        if options.write {
+            let file = folder.join(format!("{store}.json"));
+            let text = serde_json::to_string_pretty(&soaked).map_err(|error| error.to_string())?;
+            fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
+        }
     }
     if options.write {
         let file = root().join("docs/soak.md");
@@ -96,6 +104,7 @@ fn soak(options: &Options, store: &str) -> Result<Soaked, String> {
     (torture.duration, torture.seed, torture.spared) = (minutes, options.seed, SPARED);
     torture.workers = WORKERS.max(others.len() * 2);
     torture.lease = possible(store, torture.lease);
+    check_duration(&torture)?;
     torture.histories = test_servers::kept_as("soak");
     let folder = test_servers::folder(Disk::Memory);
     let site = site(store, folder.path())?;
