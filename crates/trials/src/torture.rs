@@ -37,7 +37,7 @@ pub(crate) struct Options {
     /// `quorum-sqlite`; or the URL of a store, of which only the clients are struck.
     backend: String,
     /// For how long.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = minutes, allow_negative_numbers = true)]
     minutes: f64,
     /// What the choices come from: the same seed makes the same ones.
     #[arg(long, default_value_t = 1)]
@@ -65,6 +65,12 @@ pub(crate) struct Options {
     /// its own if others' locks are among ours.
     #[arg(long)]
     record: bool,
+}
+
+/// Reads how long something is to take.
+pub(crate) fn minutes(text: &str) -> Result<f64, String> {
+    let minutes = text.parse().ok().filter(|minutes| (0.0..1e6).contains(minutes));
+    minutes.ok_or_else(|| "name so many minutes, such as 0.5 or 10".to_owned())
 }
 
 /// Reads the name of a fault, and knows them all for the help.
@@ -205,9 +211,8 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     if options.record && backend.contains(':') {
         return Err("--record: what happened at a URL of yours is not for everybody".to_owned());
     }
-    let minutes = Duration::try_from_secs_f64(options.minutes * 60.0).map_err(|error| format!("--minutes: {error}"))?;
     let mut torture = TortureOptions::default();
-    torture.duration = minutes;
+    torture.duration = Duration::from_secs_f64(options.minutes * 60.0);
     torture.seed = options.seed;
     torture.workers = options.workers;
     torture.histories = test_servers::kept_as("torture");
@@ -221,6 +226,10 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     }
     check_duration(&torture)?;
     on_a_runtime(async {
+        if backend.contains(':') {
+            // Workers would try again and again.
+            oarlock::connect(backend).await.map(drop).map_err(|error| error.to_string())?;
+        }
         let report = suffer(options, &torture).await?;
         let mut broken = !report.violations.is_empty();
         if options.record {

@@ -19,7 +19,7 @@ use crate::foreign;
 use crate::guarantees::wrap;
 use crate::record::root;
 use crate::scale::usage::{Usage, descendants};
-use crate::torture::{check_duration, on_a_runtime, possible, site};
+use crate::torture::{check_duration, minutes, on_a_runtime, possible, site};
 use census::{Count, FOR_A_DAY};
 
 /// So many workers are ours, or more where there are more foreign ones, whose number is the same.
@@ -48,7 +48,7 @@ pub(crate) struct Options {
     #[arg(required_unless_present = "write")]
     stores: Vec<String>,
     /// For how long each; for the page, an hour.
-    #[arg(long, default_value_t = HOUR)]
+    #[arg(long, default_value_t = HOUR, value_parser = minutes, allow_negative_numbers = true)]
     minutes: f64,
     /// What the choices come from: the same seed makes the same ones.
     #[arg(long, default_value_t = 1)]
@@ -98,7 +98,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
 }
 
 fn soak(options: &Options, store: &str) -> Result<Soaked, String> {
-    let minutes = Duration::try_from_secs_f64(options.minutes * 60.0).map_err(|error| format!("--minutes: {error}"))?;
+    let minutes = Duration::from_secs_f64(options.minutes * 60.0);
     let others = foreign::known(store);
     let mut torture = TortureOptions::default();
     (torture.duration, torture.seed, torture.spared) = (minutes, options.seed, SPARED);
