@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Claim, ErrorKind, Kept, Result};
+use lock_core::{Claim, Instant, Kept, Result};
 use zookeeper_client::{CreateMode, Error as ZkError};
 
 use crate::ZookeeperLock;
@@ -18,7 +18,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 
 impl ZookeeperLock {
     pub(crate) async fn keep_hold(&self, claim: &Claim, rest: Duration) -> Result<Kept> {
-        let (mut kept, mut unanswered) = (Kept::NotHeld, false);
+        let (mut kept, mut unanswered) = (Kept::NotHeld, None);
         for session in self.sessions.with_claim(&claim.owner) {
             match begin(&session, claim) {
                 Some((node, hold)) => {
@@ -33,15 +33,22 @@ impl ZookeeperLock {
         }
         if kept == Kept::NotHeld {
             // It may have been done by a request whose answer was lost.
-            kept = self.is_kept(claim).await?;
+            let is_kept = self.is_kept(claim).await;
+            kept = is_kept.map_err(|error| match unanswered {
+                Some(_) => error.after_something_was_done(),
+                None => error,
+            })?;
         }
-        match kept {
-            Kept::NotHeld if unanswered => Err(error::kept_or_not()),
-            kept => Ok(kept),
+        match unanswered {
+            // Or it is over since.
+            Some(sent) if kept == Kept::NotHeld && self.settings.clock.now() >= sent + rest => {
+                Err(error::kept_or_not())
+            }
+            _ => Ok(kept),
         }
     }
 
-    /// Has it done in bounded time. `unanswered` tells whether a request for it was sent and not answered.
+    /// Has it done in bounded time. `unanswered` tells when a request for it was sent first that was not answered.
     async fn keep_in(
         &self,
         session: &Session,
@@ -49,7 +56,7 @@ impl ZookeeperLock {
         node: &str,
         hold: Hold,
         rest: Duration,
-        unanswered: &mut bool,
+        unanswered: &mut Option<Instant>,
     ) -> Result<Kept> {
         let _attending = session.attend(&claim.owner);
         let rest = u64::try_from(rest.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
@@ -127,7 +134,7 @@ async fn replace(
     claim: &Claim,
     node: &str,
     path: &str,
-    unanswered: &mut bool,
+    unanswered: &mut Option<Instant>,
 ) -> Result<bool, ZkError> {
     let persistent = &CreateMode::Persistent.with_acls(session.settings.acls());
     let owner = &claim.owner.kept();
@@ -160,13 +167,11 @@ async fn replace(
                 return Ok(true);
             }
             Err(ZkError::NoNode) => return Ok(false),
-            Err(error) => {
-                *unanswered |= of_request(error.clone()).kind() == ErrorKind::Unknown;
-                match error {
-                    ZkError::ConnectionLoss | ZkError::Custom(_) => session.doubt(),
-                    error => return Err(error),
-                }
+            Err(ZkError::ConnectionLoss | ZkError::Custom(_)) => {
+                unanswered.get_or_insert(at);
+                session.doubt();
             }
+            Err(error) => return Err(error),
         }
     }
 }

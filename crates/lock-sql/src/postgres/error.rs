@@ -26,8 +26,12 @@ fn of_code(code: &str) -> Said {
     use Next::{Again, Leave, Stay};
     let said = Said::new;
     match code {
-        "40001" | "40P01" | "55P03" => {
+        "40001" | "40P01" => {
             said(Unavailable, "other transactions were in the way again and again; look for one that stays open", Again)
+        }
+        // Not again: it took half the time that there is, and a procedure may have committed before.
+        "55P03" => {
+            said(Unavailable, "another transaction was in the way for too long; look for one that stays open", Stay)
         }
         "57014" => said(
             Unavailable,

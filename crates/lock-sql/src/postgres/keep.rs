@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lock_core::{Claim, Kept, LockValue, Proclaimed, Result};
 
+use super::release::perhaps_done;
 use super::statements::the_row;
 use super::{PostgresLock, arguments};
 use crate::keys::micros;
@@ -15,7 +16,7 @@ impl PostgresLock {
         // Nobody releases it after this, which would refuse what is on its way.
         let gives_up = self.unsettled.contains(&claim.owner);
         let arguments = arguments!(key, owner, micros(rest), gives_up, alone);
-        let answer = self.server.run(&self.statements.keep, arguments, Again::Yes).await?;
+        let answer = self.server.run(&self.statements.keep, arguments, Again::Yes).await.map_err(perhaps_done)?;
         if !the_row(&answer)?.read::<bool, _>(0)? {
             return answer.not_kept();
         }

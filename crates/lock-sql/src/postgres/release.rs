@@ -65,14 +65,17 @@ impl PostgresLock {
     /// Calls a procedure that ends a hold or a wait. None: nothing was held.
     pub(super) async fn call_release(&self, procedure: &Statement, arguments: PgArguments) -> Result<Option<Unlocked>> {
         // Sent again, it would say that the lock was not held.
-        let answer = self.server.run(procedure, arguments, Again::No).await;
-        let answer = answer.map_err(|error| match error.kind() {
-            // It commits before it notifies, and it may be that alone which took the server too long.
-            ErrorKind::Unavailable if is_said_by_server(&error) => error.after_something_was_done(),
-            _ => error,
-        })?;
+        let answer = self.server.run(procedure, arguments, Again::No).await.map_err(perhaps_done)?;
         let in_time: Option<bool> = the_row(&answer)?.read(0)?;
         Ok(in_time.map(unlocked))
+    }
+}
+
+/// The error of a procedure that commits before it notifies: it may be that alone which took the server too long.
+pub(super) fn perhaps_done(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Unavailable if is_said_by_server(&error) => error.after_something_was_done(),
+        _ => error,
     }
 }
 

@@ -18,7 +18,7 @@ use sqlx::mysql::{MySqlArguments, MySqlRow};
 
 use super::Shedlock;
 use super::layout::{Column, Layout, TableName};
-use super::table::{Columns, Row, Rows, Seen, Table, Taken};
+use super::table::{Columns, Row, RowKept, Rows, Seen, Table, Taken};
 use crate::keys::micros;
 use crate::mysql::{Argument, MySql, MySqlLock, NOW, Text, arguments, changed, number_of};
 use crate::server::{Again, Answer, Read, Server, ServerOptions, Statement, Unsettled, of_one_lease, some_at_a_time};
@@ -291,11 +291,12 @@ impl Table for MySqlTable {
         Ok(changed(&self.run(&self.statements.free, arguments, Again::No).await?, 0) > 0)
     }
 
-    async fn keep(&self, claim: &Claim, rest: Duration) -> Result<bool> {
+    async fn keep(&self, claim: &Claim, rest: Duration) -> Result<RowKept> {
         let (row, key) = (self.layout.row(&claim.name), self.layout.key(&claim.name));
         let (owner, kept) = (claim.owner.as_str(), claim.owner.kept());
         let arguments = arguments!(micros(rest), Text(kept.as_str()), Text(&row), Text(owner), key.as_str(), owner);
-        Ok(changed(&self.run(&self.statements.keep, arguments, Again::Yes).await?, 0) > 0)
+        let answer = self.run(&self.statements.keep, arguments, Again::Yes).await?;
+        Ok(RowKept { now: changed(&answer, 0) > 0, twice: answer.twice })
     }
 
     async fn look(&self, name: &LockName) -> Result<Seen> {

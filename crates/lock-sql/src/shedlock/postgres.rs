@@ -13,7 +13,7 @@ use sqlx::postgres::PgRow;
 
 use super::Shedlock;
 use super::layout::{Column, Layout};
-use super::table::{Columns, Row, Rows, Seen, Table, Taken};
+use super::table::{Columns, Row, RowKept, Rows, Seen, Table, Taken};
 use crate::keys::{duration, micros};
 use crate::postgres::{Postgres, PostgresLock, arguments, the_row};
 use crate::server::{Again, Answer, Read, Server, ServerOptions, Statement, Unsettled, some_at_a_time};
@@ -230,10 +230,11 @@ impl Table for PostgresTable {
         Ok(!answer.rows.is_empty())
     }
 
-    async fn keep(&self, claim: &Claim, rest: Duration) -> Result<bool> {
+    async fn keep(&self, claim: &Claim, rest: Duration) -> Result<RowKept> {
         let (row, key) = (self.layout.row(&claim.name), self.layout.key(&claim.name));
         let arguments = arguments!(row, key, claim.owner.as_str(), micros(rest));
-        Ok(!self.run(&self.statements.keep, arguments, Again::Yes).await?.rows.is_empty())
+        let answer = self.run(&self.statements.keep, arguments, Again::Yes).await?;
+        Ok(RowKept { now: !answer.rows.is_empty(), twice: answer.twice })
     }
 
     async fn look(&self, name: &LockName) -> Result<Seen> {

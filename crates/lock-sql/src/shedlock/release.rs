@@ -7,6 +7,7 @@ use lock_core::{Claim, DistributedLock, Error, ErrorKind, Holder, Kept, LockName
 
 use super::Shedlock;
 use super::table::{Table, first};
+use crate::server::kept_or_not;
 
 /// How often it is looked which hold is to be ended.
 const TRIES: usize = 100;
@@ -29,14 +30,15 @@ impl<B: DistributedLock, T: Table> Shedlock<B, T> {
     pub(super) async fn keep_both(&self, claim: &Claim, rest: Duration) -> Result<Kept> {
         let (name, owner) = (&claim.name, &claim.owner);
         let _ending = self.ending.begin(owner);
-        if !self.table.keep(claim, rest).await? {
+        let row = self.table.keep(claim, rest).await?;
+        if !row.now {
             let seen = self.table.look(name).await?;
             // If not now, perhaps an earlier try did it.
             if seen.row.is_none_or(|row| row.by != owner.kept()) {
                 if seen.ours.as_ref() == Some(owner) {
                     self.ours.unlock(claim).await?;
                 }
-                return Ok(Kept::NotHeld);
+                return if row.twice { Err(kept_or_not()) } else { Ok(Kept::NotHeld) };
             }
         }
         let kept = self.ours.keep(claim, rest).await?;

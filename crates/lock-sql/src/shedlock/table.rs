@@ -30,7 +30,7 @@ pub(super) trait Table: fmt::Debug + Send + Sync + 'static {
 
     /// Has the row outlive its owner for so long, and answers whether it does. Not if the owner does not hold our lock
     /// at that moment.
-    async fn keep(&self, claim: &Claim, rest: Duration) -> Result<bool>;
+    async fn keep(&self, claim: &Claim, rest: Duration) -> Result<RowKept>;
 
     /// What there is to see of a lock.
     async fn look(&self, name: &LockName) -> Result<Seen>;
@@ -40,6 +40,15 @@ pub(super) trait Table: fmt::Debug + Send + Sync + 'static {
 
     /// Settings that void a promise.
     async fn findings(&self) -> Result<Vec<Finding>>;
+}
+
+/// What became of a request to keep it.
+#[derive(Debug)]
+pub(super) struct RowKept {
+    /// It is kept, since now.
+    pub(super) now: bool,
+    /// An earlier request may have done that, whose answer was lost.
+    pub(super) twice: bool,
 }
 
 /// What became of a request to take the row.

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::layout::{Column, Layout};
 use super::table::tests::seen;
-use super::table::{Row, Rows, Seen, Taken};
+use super::table::{Row, RowKept, Rows, Seen, Taken};
 use super::*;
 use crate::server::{ServerOptions, Unsettled};
 
@@ -118,9 +118,10 @@ impl Table for Fake {
         Ok(is_seen && self.pass(name, &seen.by, seen.by.clone(), Instant::now()))
     }
 
-    async fn keep(&self, claim: &Claim, rest: Duration) -> Result<bool> {
+    async fn keep(&self, claim: &Claim, rest: Duration) -> Result<RowKept> {
         let holds = self.ours(&claim.name).await.as_ref() == Some(&claim.owner);
-        Ok(holds && self.pass(&claim.name, &claim.owner, claim.owner.kept(), Instant::now() + rest))
+        let now = holds && self.pass(&claim.name, &claim.owner, claim.owner.kept(), Instant::now() + rest);
+        Ok(RowKept { now, twice: false })
     }
 
     async fn look(&self, name: &LockName) -> Result<Seen> {
@@ -200,7 +201,7 @@ async fn a_renewal_beside_one_who_keeps() {
     lock.table.held_up.send_replace(true);
     let mut renewing = std::pin::pin!(renewed(&lock, &held));
     assert!(renewing.as_mut().now_or_never().is_none());
-    assert!(lock.table.keep(&held, LONG).await.unwrap());
+    assert!(lock.table.keep(&held, LONG).await.unwrap().now);
     lock.table.held_up.send_replace(false);
     assert!(matches!(renewing.await, Renewal::Held { .. }));
     assert_eq!(lock.keep(&held, LONG).await.unwrap(), Kept::Kept);

@@ -37,12 +37,12 @@ impl MySqlSessionLock {
             }
             // Until its end the session may have come to a request of its own, which keeps a hold that is over as well.
             if !is_kept {
-                let answer = self.run(&self.statements.is_kept, values, Again::Yes).await;
-                is_kept = answer.and_then(|answer| counts(&answer)).map_err(Error::after_something_was_done)?;
+                let now = self.run(&self.statements.is_kept, values, Again::Yes).await;
+                is_kept = now.and_then(|now| counts(&now)).map_err(Error::after_something_was_done)?;
             }
         }
         self.claims.settle(&claim.owner);
-        Ok(if is_kept { Kept::Kept } else { Kept::NotHeld })
+        if is_kept { Ok(Kept::Kept) } else { answer.not_kept() }
     }
 
     pub(super) async fn show(&self, claim: &Claim, value: &LockValue) -> Result<Proclaimed> {

@@ -29,7 +29,7 @@ impl PostgresSessionLock {
         let answer = self.server.run(&self.statements.keep_alone, arguments, Again::Yes).await?;
         let Some(is_kept) = the_row(&answer)?.read(0)? else { return Err(self.not_ended()) };
         self.claims.settle(&claim.owner);
-        Ok(if is_kept { Kept::Kept } else { Kept::NotHeld })
+        if is_kept { Ok(Kept::Kept) } else { answer.not_kept() }
     }
 
     pub(super) async fn show(&self, claim: &Claim, value: &LockValue) -> Result<Proclaimed> {
