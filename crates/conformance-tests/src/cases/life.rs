@@ -118,6 +118,7 @@ pub(crate) async fn waiters_outlive_a_runtime(ctx: Ctx) {
     let locks = ctx.locks(ctx.lease()).await;
     let ending = runtime();
     let held = on(&ending, &locks, "x").await;
+    let holder = locks.inspect("x").await.unwrap().into_holder().unwrap().owner;
     let waiting = tokio::spawn({
         let locks = locks.clone();
         async move { take(&locks, "x").await }
@@ -125,7 +126,8 @@ pub(crate) async fn waiters_outlive_a_runtime(ctx: Ctx) {
     tokio::time::sleep(MOMENT).await;
     std::mem::forget(held);
     end(ending).await;
-    locks.evict("x").await.unwrap();
+    // And not the next, should its lease be over by now.
+    locks.evict_owner("x", &holder).await.unwrap();
     let guard = soon("the next holder", waiting).await.unwrap();
     guard.unlock().await.unwrap();
 }

@@ -125,7 +125,15 @@ fn counts(url: String, before: Arc<Mutex<Option<Count>>>) -> Counts {
         let first = before.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let late = Instant::now() + SWEPT;
         loop {
-            let now = count(&url).await.map_err(io::Error::other)?;
+            let now = match count(&url).await {
+                Ok(now) => now,
+                // A server may be about to start again.
+                Err(_) if Instant::now() < late => {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    continue;
+                }
+                Err(error) => return Err(io::Error::other(error)),
+            };
             let more = |first: &Count| {
                 now.iter().any(|(what, now)| is_to_go(what) && *now > first.get(what).copied().unwrap_or(0))
             };
