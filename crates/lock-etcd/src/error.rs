@@ -175,12 +175,6 @@ pub(crate) fn nonsense() -> Error {
     Error::new(ErrorKind::Unknown, "the server's answer cannot be read; is it etcd 3.4 or later?")
 }
 
-/// A hold was to be kept, and is not there after the time for which it would have been.
-pub(crate) fn kept_or_not() -> Error {
-    let wrong = "the answer took too long: the hold was kept by the request until now, or was over before";
-    Error::new(ErrorKind::Unknown, wrong)
-}
-
 /// At a lock's place stands a key that never ends by itself.
 pub(crate) fn stray(key: &str) -> Error {
     let wrong = format!("the key {key:?} stands in line for this lock without a lease: remove it, with etcdctl del");

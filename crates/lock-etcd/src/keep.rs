@@ -21,11 +21,11 @@ use std::time::Duration;
 
 use etcd_client::{Error as EtcdError, PutOptions, TxnOp};
 use futures_util::future::join_all;
-use lock_core::{Claim, Instant, Kept, Result};
+use lock_core::{Claim, Error, Instant, Kept, Result};
 
 use crate::Shared;
 use crate::connection::Again;
-use crate::error::{Failure, in_doubt, kept_or_not, nonsense, not_done};
+use crate::error::{Failure, in_doubt, nonsense, not_done};
 use crate::ledger::{Ledger, Own, Stage};
 use crate::requests::{found, get_key, revision, unchanged};
 use crate::session::{grant, transact};
@@ -109,7 +109,7 @@ impl Shared {
                     self.ledger.found_gone(entry, revision(&answer)?);
                     // An earlier request may have done it whose answer was lost, and it is over by now.
                     let is_over = self.connection.clock.now() >= rest.until;
-                    return if is_over { Err(kept_or_not()) } else { Ok(None) };
+                    return if is_over { Err(Error::kept_or_not()) } else { Ok(None) };
                 }
                 // An earlier answer was lost.
                 Some(there) if Standing::is_kept_by(&spot.line, &there, &spot.owner) => {

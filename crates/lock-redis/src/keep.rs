@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Claim, Error, ErrorKind, Kept, Result};
+use lock_core::{Claim, Error, Kept, Result};
 
 use crate::RedisLock;
 use crate::answers::{ENDLESS, read};
@@ -27,12 +27,8 @@ impl RedisLock {
         let kept = read::<i64>(answer.value)? == 1;
         // Whoever had it has it no more.
         self.client.records.forget(&claim.name, &claim.owner);
-        if !kept && answer.twice {
-            let message = "the first request was not answered: the hold was kept by it until now, or was over before";
-            return Err(Error::new(ErrorKind::Unknown, message));
-        }
         if !kept {
-            return Ok(Kept::NotHeld);
+            return if answer.twice { Err(Error::kept_or_not()) } else { Ok(Kept::NotHeld) };
         }
         answer.link.confirm(self.client.own_key(keys.slot)).await?;
         Ok(Kept::Kept)

@@ -92,12 +92,6 @@ pub(crate) fn another_kind(node: &str) -> Error {
     Error::new(ErrorKind::Invalid, wrong)
 }
 
-/// A hold was to be kept, the request was not answered, and it is not there after the time for which it would have been.
-pub(crate) fn kept_or_not() -> Error {
-    let wrong = "the request was not answered: the hold was kept by it until now, or was over before";
-    Error::new(ErrorKind::Unknown, wrong)
-}
-
 /// The session of a claim is over, and the server has not said yet that its nodes are gone.
 pub(crate) fn not_buried() -> Error {
     let message =

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Claim, Instant, Kept, Result};
+use lock_core::{Claim, Error, Instant, Kept, Result};
 use zookeeper_client::{CreateMode, Error as ZkError};
 
 use crate::ZookeeperLock;
@@ -31,20 +31,14 @@ impl ZookeeperLock {
                 None => {}
             }
         }
-        if kept == Kept::NotHeld {
-            // It may have been done by a request whose answer was lost.
-            let is_kept = self.is_kept(claim).await;
-            kept = is_kept.map_err(|error| match unanswered {
-                Some(_) => error.after_something_was_done(),
-                None => error,
-            })?;
+        if kept != Kept::NotHeld {
+            return Ok(kept);
         }
-        match unanswered {
-            // Or it is over since.
-            Some(sent) if kept == Kept::NotHeld && self.settings.clock.now() >= sent + rest => {
-                Err(error::kept_or_not())
-            }
-            _ => Ok(kept),
+        // It may have been done by a request whose answer was lost, and be over since.
+        match (self.is_kept(claim).await, unanswered) {
+            (Ok(Kept::NotHeld), Some(sent)) if self.settings.clock.now() >= sent + rest => Err(Error::kept_or_not()),
+            (Err(error), Some(_)) => Err(error.after_something_was_done()),
+            (is_kept, _) => is_kept,
         }
     }
 

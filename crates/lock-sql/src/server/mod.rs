@@ -72,14 +72,8 @@ impl<DB: Database> Answer<DB> {
     /// # Errors
     /// A first request for that may have been done, and what it kept be over.
     pub(crate) fn not_kept(&self) -> Result<Kept> {
-        if self.twice { Err(kept_or_not()) } else { Ok(Kept::NotHeld) }
+        if self.twice { Err(Error::kept_or_not()) } else { Ok(Kept::NotHeld) }
     }
-}
-
-/// A hold that was to be kept is not there, and a first request for that was not answered.
-pub(crate) fn kept_or_not() -> Error {
-    let message = "the first request was not answered: the hold was kept by it until now, or was over before";
-    Error::new(ErrorKind::Unknown, message)
 }
 
 /// May a request be sent again if the connection it went over turns out to be broken?

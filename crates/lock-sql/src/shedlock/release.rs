@@ -7,7 +7,6 @@ use lock_core::{Claim, DistributedLock, Error, ErrorKind, Holder, Kept, LockName
 
 use super::Shedlock;
 use super::table::{Table, first};
-use crate::server::kept_or_not;
 
 /// How often it is looked which hold is to be ended.
 const TRIES: usize = 100;
@@ -38,7 +37,7 @@ impl<B: DistributedLock, T: Table> Shedlock<B, T> {
                 if seen.ours.as_ref() == Some(owner) {
                     self.ours.unlock(claim).await?;
                 }
-                return if row.twice { Err(kept_or_not()) } else { Ok(Kept::NotHeld) };
+                return if row.twice { Err(Error::kept_or_not()) } else { Ok(Kept::NotHeld) };
             }
         }
         let kept = self.ours.keep(claim, rest).await?;
