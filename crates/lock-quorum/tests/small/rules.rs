@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use lock_core::memory::Verb;
-use lock_core::testing::Effect;
-use lock_core::{Capabilities, DistributedLock, ErrorKind, Renewal, StoreToken, Unlocked};
+use lock_core::testing::{Effect, Faulty};
+use lock_core::{Capabilities, DistributedLock, ErrorKind, Renewal, Result, StoreToken, Unlocked};
+use lock_quorum::QuorumLock;
+use tokio::task::JoinHandle;
 
 use super::{Stores, TIMEOUT, claim, soon};
 
@@ -83,6 +85,19 @@ async fn tokens_rise_though_a_hold_has_moved_to_other_stores() {
     assert!(other.try_lock(&claim("b")).await.unwrap().unwrap().token > token);
 }
 
+/// Begins to renew the lock, and goes on when that has asked this of the store.
+async fn renews(quorum: &QuorumLock, way: &Faulty, verb: Verb) -> JoinHandle<Vec<Result<Renewal>>> {
+    let (quorum, before) = (quorum.clone(), way.calls(verb));
+    let renewing = tokio::spawn(async move { quorum.renew(&[claim("a")]).await });
+    soon(async {
+        while way.calls(verb) == before {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    renewing
+}
+
 #[tokio::test]
 async fn what_is_taken_again_is_released_though_the_release_came_first() {
     let stores = Stores::new();
@@ -90,17 +105,7 @@ async fn what_is_taken_again_is_released_though_the_release_came_first() {
     quorum.try_lock(&claim("a")).await.unwrap().unwrap();
     stores.0[0].script().lose("x");
     ways[0].once(Verb::TryLock, Effect::DelayRequest(Duration::from_millis(100)));
-    let before = ways[0].calls(Verb::TryLock);
-    let renewing = {
-        let quorum = quorum.clone();
-        tokio::spawn(async move { quorum.renew(&[claim("a")]).await })
-    };
-    soon(async {
-        while ways[0].calls(Verb::TryLock) == before {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    let renewing = renews(&quorum, &ways[0], Verb::TryLock).await;
     assert_eq!(quorum.unlock(&claim("a")).await.unwrap(), Unlocked::Released);
     renewing.await.unwrap();
     soon(async {
@@ -121,17 +126,7 @@ async fn a_renewal_that_a_release_overtakes_does_not_answer_for_it() {
     quorum.try_lock(&claim("a")).await.unwrap().unwrap();
     ways[0].once(Verb::Renew, Effect::DelayRequest(Duration::from_millis(100)));
     ways[1].once(Verb::Unlock, Effect::DelayRequest(Duration::from_millis(300)));
-    let before = ways[0].calls(Verb::Renew);
-    let renewing = {
-        let quorum = quorum.clone();
-        tokio::spawn(async move { quorum.renew(&[claim("a")]).await })
-    };
-    soon(async {
-        while ways[0].calls(Verb::Renew) == before {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    let renewing = renews(&quorum, &ways[0], Verb::Renew).await;
     assert_eq!(quorum.unlock(&claim("a")).await.unwrap(), Unlocked::Released);
     assert!(matches!(renewing.await.unwrap()[..], [Ok(Renewal::NotHeld)]));
     assert_eq!(stores.holders().await, [None, None, Some(claim("first").owner)]);

@@ -78,13 +78,13 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         return Err(format!("--minutes: the page is of {HOUR} minutes each; leave out --write"));
     }
     let folder = root().join("docs/figures/soak");
-    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut left = Vec::new();
     for store in &options.stores {
         let soaked = soak(options, store)?;
         left.extend(soaked.more().map(|what| format!("{store}: {what}")));
         left.extend(soaked.broken.keys().map(|rule| format!("{store}: {rule} was broken")));
         if options.write {
+            fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
             let file = folder.join(format!("{store}.json"));
             let text = serde_json::to_string_pretty(&soaked).map_err(|error| error.to_string())?;
             fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
